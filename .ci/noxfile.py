@@ -1,7 +1,7 @@
 """The real frameworks, each set in an environment of its own, since they want different versions of the same packages.
 
-`nox -f .ci/noxfile.py` runs them, `nox -f .ci/noxfile.py -s trl` one. Some sessions run only by name.
-The versions that a session installs are in its lock in `.ci/locks`, which `.ci/lock` renews.
+The checkers of `deploy/` and of the workflows have one too. `nox -f .ci/noxfile.py` runs all sessions, with `-s trl`
+one. Some sessions run only by name. Each installs the versions of its lock in `.ci/locks`, which `.ci/lock` renews.
 """
 
 from __future__ import annotations
@@ -29,12 +29,9 @@ def _run(
     alone: tuple[str, ...] = (),
 ) -> None:
     """Run the tests of frameworks with some packages; those of `alone` come without their dependencies."""
-    lock = _LOCKS / f"{re.sub(r'[^a-z0-9._]+', '-', session.name).strip('-')}.txt"
-    if session.posargs[:1] == ["--lock"]:
-        _lock(session, lock, (*_TESTS, *packages, *first), session.posargs[1:])
+    environment = _locked(session, (*_TESTS, *packages, *first), "pyproject.toml", "--extra", "tensorboard")
+    if environment is None:
         return
-    environment = {"UV_CONSTRAINT": str(lock)}
-    session.chdir(_ROOT)
     if first:
         session.install(*first, env=environment)
     if alone:
@@ -44,14 +41,32 @@ def _run(
     session.run("pytest", "-n", "0", "-m", "", "-p", "no:cacheprovider", *files, env={"REQUIRE_FRAMEWORKS": "1"})
 
 
-def _lock(session: nox.Session, lock: Path, packages: Packages, options: list[str]) -> None:
-    """Write the versions that packages need together, for the Python and the system that the sessions run on."""
+def _locked(session: nox.Session, packages: Packages, *others: str) -> dict[str, str] | None:
+    """Return the variables that make uv install the versions of the session's lock.
+
+    With `--lock`, write the lock instead: the versions that packages and others need together, for the Python and the
+    system that the sessions run on.
+    """
+    lock = _LOCKS / f"{re.sub(r'[^a-z0-9._]+', '-', session.name).strip('-')}.txt"
     session.chdir(_ROOT)
+    if session.posargs[:1] != ["--lock"]:
+        return {"UV_CONSTRAINT": str(lock)}
     wanted = Path(session.create_tmp(), "packages.in")
     wanted.write_text("\n".join(packages))
     lock.parent.mkdir(exist_ok=True)
-    compile_ = ("uv", "pip", "compile", *options, "--python-version", "3.11", "--extra", "tensorboard")
-    session.run(*compile_, "--output-file", str(lock), "pyproject.toml", str(wanted), external=True)
+    compile_ = ("uv", "pip", "compile", *session.posargs[1:], "--python-version", "3.11", *others)
+    session.run(*compile_, "--output-file", str(lock), str(wanted), external=True)
+    return None
+
+
+@nox.session
+def manifests(session: nox.Session) -> None:
+    """Check the image, the Kubernetes manifests and the workflows; `.ci/checkov.yaml` lists what does not apply."""
+    packages = ("checkov==3.3.30", "zizmor==1.32.0")
+    if environment := _locked(session, packages):
+        session.install(*packages, env=environment)
+        session.run("checkov", "--config-file", ".ci/checkov.yaml")
+        session.run("zizmor", "--offline", ".github")
 
 
 @nox.session

@@ -18,7 +18,8 @@ _PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 def requirements(lines: list[str]) -> list[Requirement]:
-    return [Requirement(line) for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    own = [line.removesuffix("\\") for line in lines if not line.lstrip().startswith(("#", "--hash="))]
+    return [Requirement(line) for line in own if line.strip()]
 
 
 def locked(path: Path, python: str) -> dict[str, Version]:
@@ -39,7 +40,7 @@ def declared() -> list[Requirement]:
     content: dict[str, Any] = tomllib.loads((_ROOT / "pyproject.toml").read_text())
     project = content["project"]
     lists = [project["dependencies"], *project["optional-dependencies"].values(), content["build-system"]["requires"]]
-    found = requirements([line for lines in [*lists, content["dependency-groups"]["ci"]] for line in lines])
+    found = requirements([line for lines in [*lists, *content["dependency-groups"].values()] for line in lines])
     return [one for one in found if one.name != "otel-rl"]
 
 
@@ -57,6 +58,24 @@ def test_the_lock_covers_what_is_declared(python: str) -> None:
         for one in wanted
         if not one.specifier.contains(lock[canonicalize_name(one.name)], prereleases=True)
     ] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "extras", "group"), [("release", (), "release"), ("image", ("tensorboard", "wandb", "mlflow"), "")]
+)
+def test_what_is_published_has_hashes(name: str, extras: tuple[str, ...], group: str) -> None:
+    """The tools of the release and the packages of the image have the versions of CI, each with its hashes."""
+    content: dict[str, Any] = tomllib.loads((_ROOT / "pyproject.toml").read_text())
+    lines = [line for extra in extras for line in content["project"]["optional-dependencies"][extra]]
+    lines += content["dependency-groups"][group] if group else content["project"]["dependencies"]
+    text = (_CI / f"{name}.txt").read_text()
+    lock, versions = locked(_CI / f"{name}.txt", "3.12"), locked(_CI / "constraints.txt", "3.12")
+
+    assert {canonicalize_name(one.name) for one in requirements(lines)} <= set(lock)
+    assert lock == {package: versions[package] for package in lock}
+    packages = re.findall(r"^\S+==.*\n(?=( +--hash=sha256:[0-9a-f]{64})?)", text, re.MULTILINE)
+    assert len(packages) >= len(lock)
+    assert all(packages)
 
 
 def test_the_locks_have_the_chosen_versions() -> None:
@@ -79,7 +98,7 @@ def test_every_session_has_a_lock() -> None:
     }
 
     assert {re.sub(r"-version-.*", "", name) for name in sessions} == functions | set(scripts)
-    for name in ("trl", *scripts):
+    for name in ("trl", "manifests", *scripts):
         lock = locked(_CI / "locks" / f"{name}.txt", "3.11")
         text = scripts.get(name) or noxfile[noxfile.index(f"def {name}(") :].split("@nox")[0]
         exact = re.findall(r'"([\w-]+)==([\w.]+)"', text)
