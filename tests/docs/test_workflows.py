@@ -68,6 +68,16 @@ def test_workflows_run_only_what_was_reviewed(path) -> None:
     assert text.count("persist-credentials: false") == text.count("actions/checkout@")
 
 
+def test_another_index_answers_for_torch_alone() -> None:
+    """No index is an extra one, which pip would ask for every name; the release asks for hashes."""
+    texts = {path.name: path.read_text() for path in _WORKFLOWS}
+    downloads = re.findall(r"^ +- run: (.*--index-url.*)$", texts["ci.yml"], re.MULTILINE)
+
+    assert not any(re.search("extra[-_]index", text, re.IGNORECASE) for text in texts.values())
+    assert set(downloads) == {'pip download --no-deps --dest "$PIP_FIND_LINKS" --index-url "$PYTORCH" torch'}
+    assert re.findall("pip install (.*?) &&", texts["release.yml"]) == ["--require-hashes -r .ci/release.txt"]
+
+
 def test_everything_that_is_pinned_is_renewed() -> None:
     """Dependabot proposes newer versions of actions, images and the packages of the clients in other languages."""
     updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
