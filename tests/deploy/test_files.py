@@ -20,6 +20,10 @@ from tests.real_parts import needs_program
 _DEPLOY = Path(__file__).parents[2] / "deploy"
 _KUBERNETES = _DEPLOY / "kubernetes"
 _OF_OPERATORS = ("PodMonitor", "PrometheusRule")
+_SECRETS = (("otel-rl", 0o440), ("trackers", 0o440))
+"""The Secrets that pods have as files, which their group reads."""
+_OF_TORCH = (29500, 32768, 60999)
+"""The rendezvous of torchrun, and the ephemeral ports of NCCL and Gloo."""
 
 
 def run(*command: str, **environment: str) -> str:
@@ -34,10 +38,25 @@ def resources() -> list[Any]:
     return [one for path in files for one in yaml.safe_load_all(path.read_text())]
 
 
-def containers(resource: Any) -> list[Any]:
-    """Return the containers of a resource with a pod template."""
-    pod = resource.get("spec", {}).get("template", {}).get("spec", {})
-    return [*pod.get("initContainers", []), *pod.get("containers", [])]
+def pod(resource: Any) -> Any:
+    """Return the pod of a resource that has a template of pods, otherwise nothing."""
+    return resource.get("spec", {}).get("template", {}).get("spec", {})
+
+
+def selects(selector: Any, labels: dict[str, str]) -> bool:
+    """Return whether a selector of pods matches labels."""
+    same = selector.get("matchLabels", {}).items() <= labels.items()
+    return same and all(labels.get(one["key"]) in one["values"] for one in selector.get("matchExpressions", []))
+
+
+def ways(policy: Any) -> list[Any]:
+    """Return the rules of a policy in both directions."""
+    return [*policy.get("ingress", []), *policy.get("egress", [])]
+
+
+def numbers(rule: Any) -> list[int]:
+    """Return the first and the last port of each range of a rule."""
+    return [port for one in rule["ports"] for port in (one["port"], one.get("endPort", one["port"]))]
 
 
 @needs_program("docker-compose")
@@ -46,11 +65,28 @@ def test_compose() -> None:
     told = run("docker-compose", "-f", str(_DEPLOY / "compose.yaml"), "config", GRAFANA_PASSWORD="x", RUNS="/runs")
     services = yaml.safe_load(told)["services"]
 
-    assert set(services) == {"alertmanager", "collector", "grafana", "prometheus", "tempo"}
+    assert set(services) == {"alertmanager", "collector", "collector-queue", "grafana", "prometheus", "tempo"}
     for service in services.values():
         assert service["image"].partition(":")[2][:1].isdigit() or service["image"].partition(":v")[2]
         assert all(str(port).startswith("127.0.0.1:") for port in service.get("ports", []))
     assert services["grafana"]["environment"]["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
+
+
+def test_containers_may_do_as_little_as_they_need() -> None:
+    """A user that is not root, no capabilities, only volumes are writable, and limits of memory and of processes."""
+    services = yaml.safe_load((_DEPLOY / "compose.yaml").read_text())["services"]
+
+    for service in services.values():
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["read_only"] is True
+        assert service["mem_limit"]
+        assert service["pids_limit"]
+        assert not any(service.get(name) for name in ("privileged", "pid", "ipc", "devices"))
+    with_more = {name: one for name, one in services.items() if one["user"][0] == "0" or one.get("cap_add")}
+    assert [*with_more] == ["collector-queue"]  # it ends before the Collector starts
+    assert with_more["collector-queue"]["cap_add"] == ["CHOWN"]
+    assert with_more["collector-queue"]["network_mode"] == "none"
 
 
 @needs_program("docker-compose")
@@ -106,17 +142,50 @@ def test_kubernetes(resource: Any) -> None:
         kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
 
 
-def test_pods_may_do_as_little_as_they_need() -> None:
-    """No root, no capabilities, only volumes are writable, and otel-rl's containers have a memory limit."""
-    found = [(resource, container) for resource in resources() for container in containers(resource)]
+def test_no_secret_is_a_variable_of_a_pod() -> None:
+    """Tokens and keys are files: processes do not inherit them, and frameworks do not log them with the variables."""
+    pods = [one for one in map(pod, resources()) if one]
 
-    assert len(found) == 3
-    for resource, container in found:
-        assert resource["spec"]["template"]["spec"]["securityContext"]["runAsNonRoot"] is True
-        assert container["securityContext"]["readOnlyRootFilesystem"] is True
-        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-        if container["image"].startswith("otel-rl"):
-            assert container["resources"]["limits"]["memory"]
+    assert len(pods) == 2
+    for one in pods:
+        secrets = {volume["name"]: volume["secret"] for volume in one["volumes"] if "secret" in volume}
+        assert {each["secretName"]: each["defaultMode"] for each in secrets.values()} == dict(_SECRETS)
+        for container in [*one.get("initContainers", []), *one["containers"]]:
+            assert "envFrom" not in container
+            assert not any("secretKeyRef" in each.get("valueFrom", {}) for each in container["env"])
+            mounted = {each["name"]: each for each in container["volumeMounts"]}
+            assert all(mounted[name]["readOnly"] for name in secrets if name in mounted)
+            assert ("trackers" in mounted) == (container["name"] != "trainer")  # the agent sends to trackers
+
+
+def test_each_pod_is_reached_by_who_needs_it_alone() -> None:
+    """Policies for both directions select each pod, and each of their rules has peers with labels, and ports."""
+    found = resources()
+    policies = [one["spec"] for one in found if one["kind"] == "NetworkPolicy"]
+    rules_of_both = [(rule, rule.get("from") or rule["to"]) for one in policies for rule in ways(one)]
+
+    assert {port for rule, _ in rules_of_both for port in numbers(rule)} == {
+        53,
+        443,
+        4317,
+        4318,
+        4320,
+        9464,
+        *_OF_TORCH,
+    }
+    assert not any(selector == {} for _, peers in rules_of_both for peer in peers for selector in peer.values())
+    for one in filter(pod, found):
+        labels = {**one["spec"]["template"]["metadata"]["labels"], "job-name": one["metadata"]["name"]}
+        chosen = [policy for policy in policies if selects(policy["podSelector"], labels)]
+        assert {way for policy in chosen for way in policy["policyTypes"]} == {"Ingress", "Egress"}
+
+
+def test_the_same_resources_are_in_the_same_namespace() -> None:
+    """The Job finds the Secret, the policies and the PodMonitor that kustomize installs."""
+    namespace = yaml.safe_load((_KUBERNETES / "kustomization.yaml").read_text())["namespace"]
+    job = list(yaml.safe_load_all((_KUBERNETES / "train.yaml").read_text()))
+
+    assert [one["metadata"]["namespace"] for one in job] == [namespace] * 3
 
 
 def test_kubernetes_has_the_same_rules() -> None:
