@@ -13,7 +13,7 @@ from otel_rl.setup.agent_start import read_status
 from tests.collector import wait_for
 from tests.exporters.networks import Wandb
 from tests.faulty_proxy import FaultyProxy
-from tests.processes import start_python
+from tests.processes import run_python, start_python
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ for n in range(300):
 input()
 print(bool(run.finish(200)))
 """
+_PATH = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def test_a_start_that_is_refused(tmp_path: Path) -> None:
@@ -36,8 +37,7 @@ def test_a_start_that_is_refused(tmp_path: Path) -> None:
     network = Wandb()
     with network.serving(tmp_path) as address, FaultyProxy(address) as proxy:
         proxy.set(401)
-        path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        trainer = start_python(_TRAIN, tmp_path, stdin=-1, **network.environment(proxy.url), **path)
+        trainer = start_python(_TRAIN, tmp_path, stdin=-1, **network.environment(proxy.url), **_PATH)
         wait_for(lambda: proxy.hits > 2, "W&B is not tried again", 100)
         here = directories.at(tmp_path / "runs/p/r")
         refused = read_status(here)
@@ -50,3 +50,17 @@ def test_a_start_that_is_refused(tmp_path: Path) -> None:
     assert network.steps("r") == dict.fromkeys(range(300), 1)
     assert (network.params("r") >= {"lr"}, network.state("r")) == (True, "finished")
     assert read_status(here).pid == refused.pid
+
+
+def test_a_key_in_a_file(tmp_path: Path) -> None:
+    """A netrc file that its group may read, as Kubernetes mounts it, takes the place of the variable."""
+    network, netrc = Wandb(), tmp_path / "netrc"
+    with network.serving(tmp_path) as address:
+        netrc.write_text(f"machine {address.removeprefix('http://')} login user password {'k' * 40}\n")
+        netrc.chmod(0o440)
+        environment = network.environment(address) | {"NETRC": str(netrc)} | _PATH
+        del environment["WANDB_API_KEY"]
+        said = run_python(_TRAIN.replace("input()\n", ""), tmp_path, **environment)
+
+    assert said == "True\n"
+    assert network.steps("r") == dict.fromkeys(range(300), 1)
