@@ -46,7 +46,7 @@ def test_the_builder_gets_only_what_the_wheel_is_made_of(tmp_path: Path) -> None
 @needs_program("uv")
 @pytest.mark.slow
 def test_the_wheel_of_the_image_is_the_wheel(tmp_path: Path) -> None:
-    """What the builder gets is enough, but for the files that `otel-rl stack` starts servers with."""
+    """Its files are those of the normal wheel, without those that `otel-rl stack` starts servers with."""
     for name in context(_ROOT):
         (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(_ROOT / name, tmp_path / "src" / name)
