@@ -46,10 +46,11 @@ def test_the_builder_gets_only_what_the_wheel_is_made_of(tmp_path: Path) -> None
 @needs_program("uv")
 @pytest.mark.slow
 def test_the_wheel_of_the_image_is_the_wheel(tmp_path: Path) -> None:
-    """Its files are those of the normal wheel, without those that `otel-rl stack` starts servers with."""
+    """Its files are those of the normal wheel, without those of `otel-rl stack`, and no `.env`."""
     for name in context(_ROOT):
         (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(_ROOT / name, tmp_path / "src" / name)
+    (tmp_path / "src" / "otel_rl" / ".env").write_text("PASSWORD=")
     names = {}
     for source in (_ROOT, tmp_path / "src"):
         made = tmp_path / f"of-{source.name}"

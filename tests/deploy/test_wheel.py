@@ -32,12 +32,13 @@ _SOURCES = {
     *(".py", ".yaml", ".yml", ".md", ".txt", ".json", ".toml", ".typed", ".lock", ".csv", ".sh", ".sbatch", ".xml"),
     *(".png", ".svg", ".html", ".css", ".js", ".jsx", ".mjs", ".c", ".go", ".mod", ".sum", ".java", ".rs", ".sha256"),
     semconv.SCHEMA_URL.rpartition("/")[2],  # the schema file
-    *("Dockerfile", "LICENSE", "PKG-INFO", ".gitignore", "import_graph", "lock", "prose", "run", "servers"),
+    *("Dockerfile", "LICENSE", "PKG-INFO", ".dockerignore", ".gitignore"),
+    *("import_graph", "lock", "prose", "run", "servers"),
 }
 """Suffixes of the sdist, or names without a suffix."""
 _TOP = {
     *("otel_rl", "exporters", "dashboards", "deploy", "docs", "tests", "benchmarks", ".ci", ".github"),
-    *("pyproject.toml", ".gitignore", ".mkdocs.yml", ".pre-commit-config.yaml", "PKG-INFO"),
+    *("pyproject.toml", ".dockerignore", ".gitignore", ".mkdocs.yml", ".pre-commit-config.yaml", "PKG-INFO"),
     *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md"),
 }
 
