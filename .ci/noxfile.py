@@ -66,7 +66,7 @@ def manifests(session: nox.Session) -> None:
     if environment := _locked(session, packages):
         session.install(*packages, env=environment)
         session.run("checkov", "--config-file", ".ci/checkov.yaml")
-        session.run("zizmor", "--offline", ".github")
+        session.run("zizmor", "--offline", ".github", "deploy/github")
 
 
 @nox.session
