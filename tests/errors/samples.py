@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import string
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.errors.redaction.formats import ASSIGNED, KEYS
@@ -12,6 +13,7 @@ from otel_rl.errors.redaction.formats import ASSIGNED, KEYS
 if TYPE_CHECKING:
     from otel_rl.errors.redaction.formats import Assigned, Key
 
+_DATA = Path(__file__).parents[1] / "data" / "secrets"
 _CLASSES = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
 
 
@@ -55,3 +57,8 @@ def _varied(example: str, seed: str) -> str:
     is_hexadecimal = not re.search("[g-zG-Z]", example) and "0" in example and "a" in example
     classes = ("abcdef", "ABCDEF", string.digits) if is_hexadecimal else _CLASSES
     return "".join(next((dice.choice(one) for one in classes if c in one), c) for c in example)
+
+
+def names_of_secrets() -> list[str]:
+    """Return the names of secrets that are known from services, clouds, frameworks and files."""
+    return [line for line in (_DATA / "names.txt").read_text().splitlines() if not line.startswith("#")]

@@ -8,6 +8,7 @@ import pytest
 
 from otel_rl.convert.params import flatten
 from otel_rl.errors.redaction import REDACTED, hides, redact, without_secret_options
+from tests.errors.samples import names_of_secrets
 
 SECRET = "q7XbR2mK9vLw4TzP8"
 HEXADECIMAL = "0a1b2c3d4e" * 4
@@ -62,6 +63,21 @@ def test_harmless(name: str, value: Any) -> None:
 def test_hidden(name: str) -> None:
     """A key is hidden under the names that services and frameworks use, and under the last two parts of a path."""
     assert hides(name, SECRET)
+
+
+@pytest.mark.parametrize("name", names_of_secrets())
+def test_names_of_services(name: str) -> None:
+    """A key is hidden under each name that services, clouds, frameworks and files use."""
+    assert flatten({name: SECRET}) == {name: REDACTED}
+
+
+def test_items_of_lists() -> None:
+    """The texts in a list have the name of the list."""
+    assert flatten({"tokens": [SECRET, "sequence", 7]}) == {
+        "tokens.0": REDACTED,
+        "tokens.1": "sequence",
+        "tokens.2": 7,
+    }
 
 
 def test_paths() -> None:

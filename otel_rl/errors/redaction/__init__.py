@@ -159,7 +159,12 @@ def is_secret(name: str) -> bool:
 
 
 def hides(path: str, value: object) -> bool:
-    """Return whether a value is a secret because of its name, which is the end of a path such as `wandb.key`."""
+    """Return whether a value is a secret because of its name, which is the end of a path such as `wandb.key`.
+
+    The index of an item in a list, as in `tokens.0`, is no name.
+    """
+    if path[-1:].isdigit() and (above := path.rstrip("0123456789")).endswith("."):
+        path = above[:-1]
     name = path.rpartition(".")[2]
     last_two = ".".join(path.rsplit(".", 2)[-2:])
     if is_secret(name) or (last_two != name and is_secret(last_two)):
