@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.tables import Cell, Table
 from otel_rl.errors.redaction import RULES, begin, redact
-from otel_rl.errors.redaction.formats import ASSIGNED, KEYS
+from tests.errors.samples import samples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,19 +78,18 @@ def measure() -> list[Table]:
 def _groups() -> dict[str, list[_Text]]:
     prose = Path(__file__).with_name("README.md").read_text()
     starts = list(dict.fromkeys(rule.start for rule in RULES))
-    examples = [(key.starts[0], *key.example) for key in KEYS] + [(one.before, *one.example) for one in ASSIGNED]
+    examples = {one.kind: one for one in samples()}.values()
     return {
         "plain text": [_Text("English", "", prose), _Text("one word", "", "word "), _Text("base64", "", "aB3x+/9Q")],
         "starts of secrets": [_Text(repr(start + rest), "", start + rest) for start in starts for rest in _NEAR],
         "white space behind a start": [_Text(repr(start), start, " \n") for start in starts],
-        "one secret as long as the text": [_Text(repr(start), start, pattern) for start, pattern, _ in examples],
+        "one secret as long as the text": [
+            _Text(repr(one.kind), one.text.partition(one.secret)[0] + one.secret, one.secret[-8:]) for one in examples
+        ],
         "secrets that lack their end": [
-            _Text(repr(start), "", start + (pattern * length)[: length - 1] + "\x00")
-            for start, pattern, length in examples
+            _Text(repr(one.kind), "", one.text.partition(one.secret)[0] + one.secret[:-1] + "\x00") for one in examples
         ],
-        "secrets": [
-            _Text(repr(start), "", start + (pattern * length)[:length] + " ") for start, pattern, length in examples
-        ],
+        "secrets": [_Text(repr(one.kind), "", one.text + " ") for one in examples],
     }
 
 

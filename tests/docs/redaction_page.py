@@ -1,53 +1,73 @@
-"""The page of the rules of redaction; `python -m tests.docs.redaction_page` writes it."""
+"""The tables of what redaction recognizes; `python -m tests.docs.redaction_page` writes them."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
 
-from otel_rl.errors.redaction.formats import ASSIGNED, KEYS, WORDS
-from otel_rl.errors.redaction.names import DOUBTFUL_NAMES, SECRET_NAMES
+import msgspec
 
-PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "secret-formats.md"
-_BEGIN, _END = "<!-- rules -->\n", "<!-- end of rules -->\n"
+from otel_rl.convert.params import flatten
+from otel_rl.errors import redaction
+from otel_rl.errors.redaction import redact
+from otel_rl.errors.redaction.formats import ASSIGNED, KEPT, KEYS, WORDS
+from tests.errors.samples import names_of_secrets, texts_with_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_ROOT = Path(__file__).parents[2]
+PAGE = _ROOT / "docs" / "reference" / "redaction.md"
+_BEGIN, _END = "<!-- recognized -->\n", "<!-- end of recognized -->\n"
+_KEY = "q7XbR2mK9vLw4TzP8"
+_CONFIGURATIONS = "../../tests/data/configurations.yaml"
 
 
 def page(text: str) -> str:
-    """Return the page with the tables of the rules, between its two comments."""
+    """Return the page with the tables, between its two comments."""
+    redaction.begin()
     before, _, rest = text.partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    keys = _table(
-        ("kind", "begins with", "goes on with"), [(one.kind, _codes(one.starts), _code(one.rest)) for one in KEYS]
-    )
-    assigned = _table(
-        ("kind", "example, with `…` for the secret"),
-        [(one.kind, _code(f"{one.before}…{one.after}".replace("\n", "\\n"))) for one in ASSIGNED],
-    )
-    words = _table(
-        ("name", "after one of"),
-        [(_code(name), _codes(before.split()) or "anything") for name, before in WORDS.items()],
-    )
-    names = "".join(f"- {_code(pattern)}\n" for pattern in SECRET_NAMES)
-    doubtful = "".join(f"- {_code(pattern)}\n" for pattern in DOUBTFUL_NAMES)
+    names, texts, ordinary = names_of_secrets(), texts_with_secrets(), dict(_ordinary())
+    stays = [one.kind for one in texts if one.secret in redact(one.text)[0]]
+    hidden = [name for name in names if _KEY not in flatten({name: _KEY}).values()]
+    changed = [name for name, values in ordinary.items() if any(_is_changed(name, value) for value in values)]
+    source = json.loads((_ROOT / "otel_rl/errors/redaction/kept.json").read_text())["about"]["source"].partition(",")[0]
+    own = sorted({rule.kind for rule in (*KEYS, *ASSIGNED)}, key=str.lower)
+    words = ", ".join(f"`{word}`" for word in WORDS)
     return (
-        f"{before}{_BEGIN}\n## Keys\n\n{keys}\n## Values after a known text\n\n{assigned}\n"
-        f"## Values assigned to a name, in a text\n\n{words}\n## Names of values\n\n{names}\n"
-        f"## Names of values that must look like a key\n\n{doubtful}\n{_END}{after}"
+        f"{before}{_BEGIN}\n| what was tried | number | redacted |\n| --- | ---: | ---: |\n"
+        f"| [names of secrets](#names) | {len(names)} | {len(hidden)} |\n"
+        f"| [kinds of secrets in texts](#kinds) | {len(texts)} | {len(texts) - len(stays)} |\n"
+        f"| [ordinary parameters](#ordinary-parameters) | {len(ordinary)} | {len(changed)} |\n\n"
+        f"The rules are {len(KEPT)} of {source}, {len(own)} of otel-rl, and names that contain\n{words}.\n\n"
+        f"### Names\n\n{_codes(names)}\n\n"
+        f"### Kinds\n\nRedacted: {'; '.join(one.kind for one in texts if one.kind not in stays)}.\n\n"
+        f"Not redacted, because nothing in them or before them is fixed: {'; '.join(stays)}.\n\n"
+        f"### Rules\n\n{source}: {'; '.join(sorted((kind for kind, *_ in KEPT), key=str.lower))}.\n\n"
+        f"otel-rl: {'; '.join(own)}.\n\n"
+        "### Ordinary parameters\n\n"
+        f"From the configurations of the frameworks, [with their values]({_CONFIGURATIONS}):\n\n"
+        f"{_codes(sorted(ordinary))}\n\n{_END}{after}"
     )
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [heads, ("---",) * len(heads), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+def _ordinary() -> Iterator[tuple[str, list[Any]]]:
+    frameworks = msgspec.yaml.decode((_ROOT / "tests/data/configurations.yaml").read_bytes())
+    names = dict.fromkeys(name for one in frameworks.values() for name in one["values"])
+    for name in names:
+        yield name, [value for one in frameworks.values() for value in one["values"].get(name, [])]
 
 
-def _codes(texts: tuple[str, ...] | list[str]) -> str:
-    return " ".join(map(_code, texts))
+def _is_changed(name: str, value: Any) -> bool:
+    return redaction.REDACTED in map(str, flatten({name: value}).values())
 
 
-def _code(text: str) -> str:
-    """Return a text as code in a cell: Markdown has no other way for `|` there."""
-    shown = text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "&#124;").replace("*", "&#42;")
-    return f"<code>{shown.replace('_', '&#95;').replace('`', '&#96;')}</code>"
+def _codes(texts: Iterable[str]) -> str:
+    """Return a block of code that shows words: a paragraph of them would be one sentence."""
+    return f"```text\n{fill(' '.join(texts), 110, break_long_words=False, break_on_hyphens=False)}\n```"
 
 
 if __name__ == "__main__":

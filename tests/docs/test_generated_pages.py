@@ -10,8 +10,8 @@ def test_the_settings_are_up_to_date() -> None:
     assert settings_page.PAGE.read_text() == settings_page.page()
 
 
-def test_the_rules_of_redaction_are_up_to_date() -> None:
-    """`docs/evidence/secret-formats.md` is what `python -m tests.docs.redaction_page` writes."""
+def test_the_tables_of_redaction_are_up_to_date() -> None:
+    """`docs/reference/redaction.md` is what `python -m tests.docs.redaction_page` writes."""
     text = redaction_page.PAGE.read_text()
 
     assert redaction_page.page(text) == text

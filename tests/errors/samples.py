@@ -8,12 +8,14 @@ import string
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_rl.errors.redaction.formats import ASSIGNED, KEYS
+from otel_rl.errors.redaction.formats import ASSIGNED, KEPT, KEYS
+from tests.errors.drawing import drawn
 
 if TYPE_CHECKING:
-    from otel_rl.errors.redaction.formats import Assigned, Key
+    from otel_rl.errors.redaction.formats import Assigned
 
 _DATA = Path(__file__).parents[1] / "data" / "secrets"
+_SECRET = re.compile("⟦(.*)⟧")
 _CLASSES = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
 
 
@@ -25,13 +27,6 @@ class Sample(NamedTuple):
     secret: str
 
 
-def of_key(key: Key, start: str, seed: int = 0) -> Sample:
-    """Return a secret that begins with `start`, in the form of the example of a rule, with other characters."""
-    pattern, length = key.example
-    secret = start + _varied((pattern * length)[:length], f"{key.kind}{start}{seed}")
-    return Sample(key.kind, secret, secret)
-
-
 def of_assigned(rule: Assigned, seed: int = 0) -> Sample:
     """Return a text with a secret that is known by what comes before it."""
     pattern, length = rule.example
@@ -41,24 +36,47 @@ def of_assigned(rule: Assigned, seed: int = 0) -> Sample:
 
 def samples(seed: int = 0) -> list[Sample]:
     """Return a secret for each start of each rule; two seeds have none in common."""
+    keys = [(key.kind, f"(){re.escape(start)}{key.rest}") for key in KEYS for start in key.starts]
+    kept = [(_of_pattern(kind, pattern, seed), starts) for kind, starts, pattern in KEPT]
     return [
-        *(of_key(key, start, seed) for key in KEYS for start in key.starts),
+        *(_of_pattern(kind, pattern, seed) for kind, pattern in keys),
+        *(one for one, starts in kept if any(map(one.text.count, starts))),
         *(of_assigned(rule, seed) for rule in ASSIGNED),
     ]
 
 
-def _varied(example: str, seed: str) -> str:
-    """Return an example with other letters and digits, of the same classes; one of known structure stays as it is."""
-    dice = random.Random(seed)
-    if "eyJ" in example or "AgE" in example or "AA" in example[:2]:
-        return example[:-8] + "".join(dice.choices(string.ascii_letters + string.digits, k=8))
-    if re.search(r"[a-zA-Z].*[-.]|[-.].*[a-zA-Z]", example):  # it has parts; their letters may have a meaning
-        return re.sub("[0-9]", lambda _: dice.choice(string.digits), example)
-    is_hexadecimal = not re.search("[g-zG-Z]", example) and "0" in example and "a" in example
-    classes = ("abcdef", "ABCDEF", string.digits) if is_hexadecimal else _CLASSES
-    return "".join(next((dice.choice(one) for one in classes if c in one), c) for c in example)
+def _of_pattern(kind: str, pattern: str, seed: int) -> Sample:
+    text = drawn(pattern, seed)
+    found = re.fullmatch(pattern, text)
+    assert found
+    return Sample(kind, text, text[found.end(1) :])
 
 
 def names_of_secrets() -> list[str]:
     """Return the names of secrets that are known from services, clouds, frameworks and files."""
     return [line for line in (_DATA / "names.txt").read_text().splitlines() if not line.startswith("#")]
+
+
+def texts_with_secrets(seed: int = 0) -> list[Sample]:
+    """Return a text with a secret for each kind that is known from services, files and commands."""
+    found = []
+    for line in (_DATA / "texts.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            kind, text = line.split("\t")
+            before, pattern, after = _SECRET.split(text)
+            secret = drawn(pattern, seed)
+            found.append(Sample(kind, "".join((_lines(before), secret, _lines(after))), secret))
+    return found
+
+
+def _lines(text: str) -> str:
+    """Return a text with its line breaks; a second backslash leaves the first one in the text."""
+    return re.sub(r"(?<!\\)\\n", "\n", text).replace("\\\\", "\\")
+
+
+def _varied(example: str, seed: str) -> str:
+    """Return an example with other letters and digits, of the same classes."""
+    dice = random.Random(seed)
+    is_hexadecimal = not re.search("[g-zG-Z]", example)
+    classes = ("abcdef", "ABCDEF", string.digits) if is_hexadecimal else _CLASSES
+    return "".join(next((dice.choice(one) for one in classes if c in one), c) for c in example)

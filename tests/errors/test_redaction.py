@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_rl.errors import redaction
-from otel_rl.errors.redaction import REDACTED, RULES, redact, without_secret, without_secret_options
-from otel_rl.errors.redaction.formats import ASSIGNED, KEYS
+from otel_rl.errors.redaction import (
+    KEY_RULES,
+    REDACTED,
+    RULES,
+    SHORTEST_KEY,
+    redact,
+    without_secret,
+    without_secret_options,
+)
+from otel_rl.errors.redaction.growth import slow_text
 from otel_rl.errors.sinks import log_of
 from otel_rl.errors.texts import shown, text_of
-from tests.errors.samples import samples
+from tests.errors.samples import samples, texts_with_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,11 +50,17 @@ def test_each_kind_is_found(frame: str) -> None:
         assert redact(found) == (found, 0), sample.kind
 
 
-def test_kinds() -> None:
-    """There are rules for many more than 25 kinds of secrets, and each kind has one name."""
-    kinds = [rule.kind for rule in (*KEYS, *ASSIGNED)]
+UNKNOWN = {"Discord, bot", "Kaggle, file", "Mailchimp", "Mailgun", "Twilio, key"}
+"""Kinds that stay, because nothing in them or before them is fixed; docs/reference/redaction.md lists them."""
 
-    assert len(set(kinds)) > 60
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kinds_of_services(seed: int) -> None:
+    """Secrets of services, files and commands are found, in a line, prose and quotes."""
+    for sample in texts_with_secrets(seed):
+        for frame in FRAMES[:3]:
+            is_found = sample.secret not in redact(frame.format(sample.text))[0]
+            assert is_found != (sample.kind in UNKNOWN), sample.kind
 
 
 @pytest.mark.parametrize(
@@ -118,7 +132,7 @@ def test_simple_values_are_not_learned() -> None:
 
 def test_texts_of_objects() -> None:
     """The texts that messages are made of have no secrets, even if a cut goes through one."""
-    sample = next(one for one in SAMPLES if one.kind == "GitHub")
+    sample = next(one for one in SAMPLES if "ghp_" in one.secret)
 
     assert text_of(ValueError(f"invalid {sample.secret}")) == f"invalid {REDACTED}"
     assert shown({"a": sample.secret}) == f"{{'a': '{REDACTED}'}}"
@@ -127,7 +141,7 @@ def test_texts_of_objects() -> None:
 
 def test_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     """Messages and tracebacks of otel-rl's loggers have no secrets."""
-    sample = next(one for one in SAMPLES if one.kind == "GitHub")
+    sample = next(one for one in SAMPLES if "ghp_" in one.secret)
     logger = log_of("otel_rl.tests.errors")
     try:
         raise ValueError(sample.secret)
@@ -139,7 +153,20 @@ def test_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.text.count(REDACTED) == 2
 
 
-def test_no_pattern_needs_flags() -> None:
-    """Each pattern compiles without warnings and begins where its start is looked for."""
+def test_each_pattern_begins_with_what_stays() -> None:
+    """Each pattern compiles, and has a first group."""
     for rule in RULES:
         assert re.compile(rule.pattern).groups >= 1, rule.start
+
+
+def test_keys_are_long_enough() -> None:
+    """No key is shorter than the words of a text in which keys are looked for."""
+    for rule in KEY_RULES:
+        assert re._parser.parse(rule.pattern).getwidth()[0] >= SHORTEST_KEY, rule.start  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", dict.fromkeys(rule.pattern for rule in RULES))
+def test_no_pattern_is_slow(pattern: str) -> None:
+    """No pattern takes more than linear time for what it repeats, if the end of a secret is missing."""
+    assert slow_text(pattern, longest=1 << 13, most_s=0.1) is None

@@ -13,10 +13,11 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from otel_rl.errors.redaction.formats import ASSIGNED, KEYS, WORDS, assigned_to
+from otel_rl.errors.redaction.formats import ASSIGNED, KEPT, KEYS, WORDS, assigned_to
 from otel_rl.errors.redaction.names import (
     is_harmless,
     is_made_of_words,
+    is_random,
     looks_like_a_key,
     may_name_a_secret,
     names_a_secret,
@@ -25,8 +26,6 @@ from otel_rl.errors.redaction.names import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-
-    from otel_rl.errors.redaction.formats import Key
 
 REDACTED = "[redacted]"
 """The text that replaces a secret."""
@@ -43,6 +42,12 @@ _LEARNABLE = re.compile(r"(?!/|\.\.?/|~)(?=.{0,4096}\d)(?=.{0,4096}[^\W\d_]).{12
 _PASSWORD = re.compile(r"://[^\s/:@]{0,128}:([^\s/]{1,256})@")
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]{0,24}PRIVATE KEY")
 _LINE_END = re.compile(r"[\r\n]+|(?:\\[rn])+")
+_BEFORE = re.compile(r"(?:[A-Za-z0-9_.-]+ )?[A-Za-z0-9_.-]*$")
+"""The rest of a name, and the word before it, as in `api key`."""
+_LONGEST_BEFORE = 48
+_LONE = re.compile(r"(?i)(?:^|[ .])(?:tokens?|secrets?|auth|credentials?)$")
+_BASE64 = tuple("+/_-")
+"""Characters inside of base64, besides letters and digits: it can contain any short text of these."""
 _URL_SAFE = str.maketrans("+/", "-_")
 _clean: set[str] = set()
 """Short texts that were found clean: names and labels come again and again."""
@@ -58,36 +63,28 @@ class Rule(NamedTuple):
     pattern: str
 
 
-def _rest_of(key: Key) -> str:
-    return f"(?P<words>{key.rest})" if key.has_words else f"(?:{key.rest})"
-
-
-def _rules() -> tuple[Rule, ...]:
-    keys = (
-        Rule(start, rf"(){re.escape(start)}(?<![{key.inside}]{re.escape(start)}){_rest_of(key)}")
-        for key in KEYS
-        for start in key.starts
-    )
-    assigned = (Rule(start, one.pattern) for one in ASSIGNED for start in one.starts)
-    words = (
-        Rule(spelled, assigned_to(spelled, before))
-        for word, before in WORDS.items()
-        for spelled in (word, word.upper(), word.capitalize())
-    )
-    return (*keys, *assigned, *words)
-
-
-RULES = _rules()
+KEY_RULES = (
+    *(Rule(start, pattern) for _, starts, pattern in KEPT for start in starts),
+    *(Rule(start, f"(){re.escape(start)}(?P<words>{key.rest})") for key in KEYS for start in key.starts),
+)
+"""Rules of secrets without white space, which have at least `SHORTEST_KEY` characters."""
+VALUE_RULES = (
+    *(Rule(start, one.pattern) for one in ASSIGNED for start in one.starts),
+    *(Rule(word, assigned_to(one)) for word in WORDS for one in dict.fromkeys((word, word.upper(), word.capitalize()))),
+)
+"""Rules of secrets that are recognized by what comes before them; their starts are in lower case."""
+RULES = (*KEY_RULES, *VALUE_RULES)
+SHORTEST_KEY = 15
 _PIVOTS = ("_", "-", ".", ":", "=", "")
-_STARTS = {
-    pivot: [
-        start
-        for start in dict.fromkeys(rule.start for rule in RULES)
-        if pivot == next(filter(start.count, _PIVOTS), "")
-    ]
-    for pivot in _PIVOTS
-}
-"""The starts by a character that they have: most are not looked for in a text without that character."""
+
+
+def _by_pivot(rules: Iterable[Rule]) -> dict[str, list[str]]:
+    """Return the starts by a character that they have: most are not looked for in a text without that character."""
+    starts = dict.fromkeys(rule.start for rule in rules)
+    return {pivot: [one for one in starts if pivot == next(filter(one.count, _PIVOTS), "")] for pivot in _PIVOTS}
+
+
+_KEY_STARTS, _VALUE_STARTS = _by_pivot(KEY_RULES), _by_pivot(VALUE_RULES)
 _compiled: dict[str, list[re.Pattern[str]]] = {}
 _added: list[re.Pattern[str]] = []
 _names: list[re.Pattern[str]] = []
@@ -108,13 +105,11 @@ def redact(text: str) -> tuple[str, int]:
         if known in text:
             total += text.count(known)
             text = text.replace(known, REDACTED)
-    for pivot, starts in _STARTS.items():
-        if pivot in text:
-            for start in starts:
-                if start in text:
-                    for pattern in _compiled.get(start) or _compile(start):
-                        text, count = _substituted(pattern, text)
-                        total += count
+    long_words = " ".join([word for word in text.split() if len(word) >= SHORTEST_KEY])
+    for start in (*_in(long_words, _KEY_STARTS), *_in(text.lower(), _VALUE_STARTS)):
+        for pattern in _compiled.get(start) or _compile(start):
+            text, count = _substituted(pattern, text)
+            total += count
     for pattern in _added:
         text, count = pattern.subn(REDACTED, text)
         total += count
@@ -123,6 +118,13 @@ def redact(text: str) -> tuple[str, int]:
             _clean.clear()
         _clean.add(whole)
     return text, total
+
+
+def _in(text: str, starts_by_pivot: dict[str, list[str]]) -> list[str]:
+    """Return the starts that a text has."""
+    if not text:
+        return []
+    return [start for pivot, starts in starts_by_pivot.items() if pivot in text for start in starts if start in text]
 
 
 def redacted(text: str) -> str:
@@ -161,7 +163,7 @@ def is_secret(name: str) -> bool:
 def hides(path: str, value: object) -> bool:
     """Return whether a value is a secret because of its name, which is the end of a path such as `wandb.key`.
 
-    The index of an item in a list, as in `tokens.0`, is no name.
+    An item of a list, such as `tokens.0`, has the name of the list.
     """
     if path[-1:].isdigit() and (above := path.rstrip("0123456789")).endswith("."):
         path = above[:-1]
@@ -297,8 +299,20 @@ def _substituted(pattern: re.Pattern[str], text: str) -> tuple[str, int]:
 
 
 def _is_confirmed(found: re.Match[str]) -> bool:
-    """Return whether a match is a secret by what a pattern cannot express: its name, and that it is not words."""
+    """Return whether a match is a secret by what a pattern cannot express: its name, surroundings, and words."""
     groups = found.groupdict()
     if name := groups.get("name"):
         return hides(name, found[0][len(found[1]) :])
-    return not is_made_of_words(groups.get("words") or "")
+    if word := groups.get("word"):
+        before = _BEFORE.search(found.string[max(found.start() - _LONGEST_BEFORE, 0) : found.start()])
+        return _is_assigned(f"{before[0] if before else ''}{word}", found["value"], is_pair="," in found[1])
+    if is_made_of_words(groups.get("words") or ""):
+        return False
+    before_key = found.string[found.start() - 1 : found.start()]  # nothing at the start of a text
+    return found[1] != "" or not (before_key.isalnum() or (before_key in _BASE64 and found[0][:4].isalnum()))
+
+
+def _is_assigned(name: str, value: str, *, is_pair: bool) -> bool:
+    """Return whether a text assigns a secret to a name; after a mere `token`, or as a pair, it must look like a key."""
+    is_doubtful = is_pair or _LONE.search(name) is not None
+    return hides(name, value) and (not is_doubtful or (looks_like_a_key(value) and is_random(value)))

@@ -60,6 +60,8 @@ _WORDY = re.compile(r"[-_./: ]|[a-z](?=[A-Z])")
 _CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
 _LEAST_CHANGES = 0.2
 """The smallest part of a key that is changes: a random key of 24 characters has less once in 100 times."""
+_MOST_DIGITS = 0.12
+"""The largest part of words that is digits: a random key of lower-case letters and digits has less 3 in 100 times."""
 _MOST_IN_WORDS = 0.62
 """The largest part of a key in runs that look like words: a random key of 24 characters has more once in 100 times."""
 
@@ -101,7 +103,7 @@ def is_made_of_words(text: str) -> bool:
     if _WORDY.search(text) is None:
         return False
     in_words: int = sum(map(len, _WORD.findall(text)))
-    return in_words > _MOST_IN_WORDS * len(text)
+    return in_words > _MOST_IN_WORDS * len(text) and sum(map(str.isdigit, text)) < _MOST_DIGITS * len(text)
 
 
 def is_random(text: str) -> bool:

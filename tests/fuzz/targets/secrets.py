@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from otel_rl.errors.redaction import RULES, redact, without_secret
-from otel_rl.errors.redaction.formats import ASSIGNED, KEYS
+from tests.errors.samples import samples
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
 
-_PLANTED = "hf_" + "aB3" * 12
+_PLANTED = "hf_" + "aB3" * 11 + "x"
 _REPEATED = 1 << 16
 """Characters of an input that is repeated: what is not linear becomes slow."""
 
@@ -18,9 +18,7 @@ class Secrets(Target):
     longest = 1 << 10
 
     def seeds(self) -> list[bytes]:
-        examples = [(start, one.example) for one in KEYS for start in one.starts]
-        examples += [(one.before, one.example) for one in ASSIGNED]
-        found = [f"{before}{(chars * length)[:length]}" for before, (chars, length) in examples]
+        found = [one.text for one in samples()]
         starts = dict.fromkeys(rule.start for rule in RULES)
         found += [start + rest for start in starts for rest in ("", "aB3x", " ", "=a1", "/@")]  # nearly a secret
         return [text.encode() for text in (*found, "--api-key x --lr 1e-6", "api_key=abcdefgh12345678", "loss: 0.5")]
