@@ -62,7 +62,7 @@ def _flat(
     elif len(name) > LONGEST_NAME:
         refuse("params", f"params: a name of {len(name)} characters, {shown(name)}: {LONGEST_NAME} at most")
     elif value is None or type(value) in (bool, int, float, str):
-        yield name, redacted_start(value, _LONGEST_TEXT) if isinstance(value, str) else value  # type: ignore[misc]
+        yield name, redacted_start(value, _LONGEST_TEXT, name) if isinstance(value, str) else value  # type: ignore[misc]
     else:
         yield name, text_of(value)[:_LONGEST_TEXT]
 

@@ -189,7 +189,7 @@ def _clean_row(values: Sequence[object], names: Sequence[str], text_limit: int |
         elif text_limit is None:
             cell = None
         else:
-            cell, is_cut, secrets = _clean_text(cell, text_limit)
+            cell, is_cut, secrets = _clean_text(cell, text_limit, name)
             cut += is_cut
             redacted += secrets
             size += _HEADER_BYTES + (len(cell) if cell.isascii() else len(cell.encode()))
@@ -229,13 +229,13 @@ def _text(value: object) -> str:
         return type(value).__name__
 
 
-def _clean_text(text: str, limit: int) -> tuple[str, bool, int]:
+def _clean_text(text: str, limit: int, name: str) -> tuple[str, bool, int]:
     """Return a text redacted and truncated, whether it was truncated, and the number of redacted secrets.
 
     A secret that crosses the limit is redacted as a whole.
     """
     beyond = max(len(text) - limit - LONGEST_SECRET, 0)
-    found, secrets = redact(encodable_text(text[: limit + LONGEST_SECRET]))
+    found, secrets = redact(encodable_text(text[: limit + LONGEST_SECRET]), name)
     shown = max(min(limit, len(found) - LONGEST_SECRET), 0) if beyond else limit
     return cut(found, shown, beyond), bool(beyond) or len(found) > shown, secrets
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import operator
 import os
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import msgspec
 
 from otel_rl.errors import SettingsError
+from otel_rl.errors.redaction.growth import slow_text
 from otel_rl.errors.texts import shown, text_of
 from otel_rl.setup import head
 from otel_rl.setup.settings import ExporterSpec
@@ -70,10 +72,10 @@ def _converted(path: str, value: Any, kind: Any, *, strict: bool) -> object:
         _check_encoding([spec.name for spec in specs])
         return specs
     value = _exact(value)
-    if path == "rows.metrics" and callable(value):
+    if path in ("rows.metrics", "redact.function") and callable(value):
         value = _importable_name(value)
         if value is None:
-            raise ValueError("the agent cannot import this function: define it at the top of a module")
+            raise ValueError("other processes cannot import this function: define it at the top of a module")
     if path == "reduce" and isinstance(value, str):
         value = _reducers(value)
     if path in _LISTS and isinstance(value, str) and (path != "rows.metrics" or "," in value):
@@ -154,11 +156,26 @@ def _check_expressions(patterns: Iterable[str]) -> None:
             raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
         if matches_nothing:
             raise ValueError(f"{pattern!r} matches an empty text")
+        if slow := slow_text(pattern):
+            raise ValueError(
+                f"{pattern!r} takes exponential time for {slow[1]} times {slow[0]!r}: write a+ instead of (a+)+"
+            )
+
+
+def _check_function(name: str) -> None:
+    function = function_at(name)
+    if function is None:
+        raise ValueError("must be 'module:qualname', such as 'my_project.secrets:clean'")
+    try:
+        inspect.signature(function).bind("text", "name")
+    except TypeError as error:
+        raise ValueError(f"{name} must take a text and a name: {error}") from None
 
 
 _CHECKS: dict[str, Callable[[Any], object]] = {
     "reduce": _check_reducers,
     "redact.patterns": _check_expressions,
+    "redact.function": _check_function,
     "head": head.parse,
 }
 """Further checks of settings, which raise `ValueError`."""
@@ -217,7 +234,7 @@ def _for_json(value: object) -> object:
     return found
 
 
-def function_at(name: str) -> Callable[[Mapping[str, Any]], Mapping[str, Any]] | None:
+def function_at(name: str) -> Callable[..., Any] | None:
     """Return the function that `module:qualname` names; `None` if the text has another form.
 
     Raises:
@@ -232,7 +249,7 @@ def function_at(name: str) -> Callable[[Mapping[str, Any]], Mapping[str, Any]] |
         raise ValueError(f"{name} cannot be imported: {error}") from None
     if not callable(found):
         raise ValueError(f"{name} is not a function")
-    return cast("Callable[[Mapping[str, Any]], Mapping[str, Any]]", found)
+    return cast("Callable[..., Any]", found)
 
 
 def _importable_name(factory: object) -> str | None:

@@ -162,10 +162,13 @@ class Redact(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         patterns: Regular expressions of secrets in texts. The variable has one, or a list in JSON.
         names: Names of parameters, attributes and columns whose values are secrets; `*` stands for any characters.
+        function: `module:qualname` of a function that gets each text and the name of its value in the trainer's
+            process, and returns the text that is recorded.
     """
 
     patterns: Patterns = ()
     names: Names = ()
+    function: str = ""
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from otel_rl.journal.modes import share_with
 from otel_rl.journal.sink import NOWHERE, Sink
 from otel_rl.setup import directory as directories
 from otel_rl.setup.attempt_entries import newest
+from otel_rl.setup.conversion import function_at
 from otel_rl.setup.directory import RunDirectory
 from otel_rl.setup.private_directories import private_directory
 from otel_rl.setup.settings import Settings
@@ -46,7 +47,8 @@ def open_session(settings: Settings) -> Session | Unrecorded:
         SettingsError: A setting is invalid; or the run is strict and the machine does not allow what it asks for.
     """
     share_with(settings.share)
-    redaction.begin(settings.redact.patterns, settings.redact.names, os.environ)
+    own = settings.redact
+    redaction.begin(own.patterns, own.names, os.environ, function_at(own.function) if own.function else None)
     asked, problems = _named_without_secrets(settings), list[str]()
     if instead is not None:
         return instead(asked)

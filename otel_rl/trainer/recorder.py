@@ -18,6 +18,7 @@ from otel_rl.convert.values import sort
 from otel_rl.devices import exhaustion
 from otel_rl.devices.accelerators import Devices
 from otel_rl.devices.host_memory import MemoryReader
+from otel_rl.errors import redaction
 from otel_rl.errors.guard import Guard
 from otel_rl.errors.interrupts import let_pass
 from otel_rl.errors.occasional import is_power_of_ten
@@ -82,6 +83,7 @@ class Recorder:
         self.exiting: tuple[Ending, object] | None = None
         self._refusals: dict[str, int] = {}
         self._mistakes: dict[tuple[str, str], tuple[str, int]] = {}  # the first text, and the count
+        redaction.count_with(self.refuse)
 
     def write(self, record: Record) -> None:
         """Append a record to the journal; a failure is counted and logged."""

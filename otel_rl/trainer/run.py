@@ -351,6 +351,8 @@ class Run(WithHabits):
             variables["OTEL_RL_REDACT_PATTERNS"] = json.dumps(chosen.redact.patterns)
         if chosen.redact.names:
             variables["OTEL_RL_REDACT_NAMES"] = ",".join(chosen.redact.names)
+        if chosen.redact.function:
+            variables["OTEL_RL_REDACT_FUNCTION"] = chosen.redact.function
         if chosen.insecure:
             variables["OTEL_RL_INSECURE"] = "true"
         return variables | {name.upper(): text for name, text in carrier().items()}

@@ -90,3 +90,11 @@ def test_vendor_variables() -> None:
     redaction.begin(environ={"OPENAI_KEY": "q7XbR2mK9vLw4TzP8", "AWS_CREDS": "aaaa1111bbbb2222", "HF_KEY": "text"})
 
     assert redact("q7XbR2mK9vLw4TzP8 aaaa1111bbbb2222 text")[0] == f"{REDACTED} {REDACTED} text"
+
+
+def test_many_variables() -> None:
+    """Each of 1,000 secret variables is found: there is no limit."""
+    values = [f"{n:04}q7XbR2mK9vL" for n in range(1000)]
+    redaction.begin(environ={f"SERVICE{n}_API_KEY": value for n, value in enumerate(values)})
+
+    assert all(redact(f"it is {value}")[1] == 1 for value in values)

@@ -24,9 +24,9 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Note the length of each text that is searched for secrets."""
     lengths: list[int] = []
 
-    def counted(text: str) -> tuple[str, int]:
+    def counted(text: str, name: str = "") -> tuple[str, int]:
         lengths.append(len(text))
-        return redact(text)
+        return redact(text, name)
 
     monkeypatch.setattr(redaction, "redact", counted)
     return lengths

@@ -369,7 +369,7 @@ def test_bad_file(path: str, content: bytes, expected: list[str]) -> None:
         ({}, {"OTEL_RL_PASSWORD": "hunter2"}, ["unknown variable OTEL_RL_PASSWORD='[redacted]'"]),
         ({"token": "hunter2"}, {}, ["unknown setting token='[redacted]'"]),
         ({"rows": {"password": "hunter2"}}, {}, ["unknown setting rows={'password': '[redacted]'}"]),
-        ({"rows": {"metrics": lambda values: values}}, {}, ["the agent cannot import this function"]),
+        ({"rows": {"metrics": lambda values: values}}, {}, ["other processes cannot import this function"]),
         ({}, {"OTEL_RL_ROWS_METRICS": "os:nothing"}, ["OTEL_RL_ROWS_METRICS='os:nothing'", "cannot be imported"]),
         ({"rows": 10}, {}, ["rows=10", "must be a mapping such as {'every': …}"]),
         ({"hardware": 1}, {}, ["hardware=1", "must be a mapping", "or false"]),

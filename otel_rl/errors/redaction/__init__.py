@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from otel_rl.errors.redaction.formats import ASSIGNED, KEPT, KEYS, WORDS, assigned_to
+from otel_rl.errors.redaction.last_word import REDACTED as REDACTED
+from otel_rl.errors.redaction.last_word import LastWord
 from otel_rl.errors.redaction.names import (
     is_harmless,
     is_made_of_words,
@@ -25,10 +27,8 @@ from otel_rl.errors.redaction.names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-REDACTED = "[redacted]"
-"""The text that replaces a secret."""
 _SHORTEST = 8
 """The smallest number of characters of a text that can hold a secret."""
 LONGEST_SECRET = 4096
@@ -37,7 +37,6 @@ _HASH = 6
 _PAIR = 2
 _CACHED_LENGTH = 256
 _MOST_CACHED = 1 << 14
-_MOST_LEARNED = 512
 _LEARNABLE = re.compile(r"(?!/|\.\.?/|~)(?=.{0,4096}\d)(?=.{0,4096}[^\W\d_]).{12,16384}", re.DOTALL)
 _PASSWORD = re.compile(r"://[^\s/:@]{0,128}:([^\s/]{1,256})@")
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]{0,24}PRIVATE KEY")
@@ -74,7 +73,8 @@ VALUE_RULES = (
 )
 """Rules of secrets that are recognized by what comes before them; their starts are in lower case."""
 RULES = (*KEY_RULES, *VALUE_RULES)
-SHORTEST_KEY = 15
+SHORTEST_KEY = 12
+"""The smallest number of characters of a key, and of a secret that is learned."""
 _PIVOTS = ("_", "-", ".", ":", "=", "")
 
 
@@ -88,24 +88,35 @@ _KEY_STARTS, _VALUE_STARTS = _by_pivot(KEY_RULES), _by_pivot(VALUE_RULES)
 _compiled: dict[str, list[re.Pattern[str]]] = {}
 _added: list[re.Pattern[str]] = []
 _names: list[re.Pattern[str]] = []
-_learned: dict[str, None] = {}
+_learned: list[str] = []
+_learned_words: list[str] = []
+"""Learned secrets without white space: texts of short words are not searched for them, however many there are."""
+_last_words: list[LastWord] = []
 _known_names: dict[str, bool] = {}
 
 
-def redact(text: str) -> tuple[str, int]:
+def redact(text: str, name: str = "") -> tuple[str, int]:
     """Replace secrets with "[redacted]"; return the text, and the number of secrets.
 
     Secrets are known by their format (see `formats`), by a pattern of the user, or because the same text was
-    given elsewhere as a secret. The time is linear in the text.
+    given elsewhere as a secret. The time is linear in the text. The function of the user has the last word.
     """
+    found, total = _by_rules(text)
+    for last_word in _last_words:
+        before, found = found, last_word(found, name)
+        total += found != before
+    return found, total
+
+
+def _by_rules(text: str) -> tuple[str, int]:
     if len(text) < _SHORTEST or text in _clean:
         return text, 0
     whole, total = text, 0
-    for known in _learned:
+    long_words = " ".join([word for word in text.split() if len(word) >= SHORTEST_KEY])
+    for known in (*_learned, *(_learned_words if long_words else ())):
         if known in text:
             total += text.count(known)
             text = text.replace(known, REDACTED)
-    long_words = " ".join([word for word in text.split() if len(word) >= SHORTEST_KEY])
     for start in (*_in(long_words, _KEY_STARTS), *_in(text.lower(), _VALUE_STARTS)):
         for pattern in _compiled.get(start) or _compile(start):
             text, count = _substituted(pattern, text)
@@ -127,14 +138,14 @@ def _in(text: str, starts_by_pivot: dict[str, list[str]]) -> list[str]:
     return [start for pivot, starts in starts_by_pivot.items() if pivot in text for start in starts if start in text]
 
 
-def redacted(text: str) -> str:
-    """Return a text without secrets."""
-    return text if text in _clean else redact(text)[0]
+def redacted(text: str, name: str = "") -> str:
+    """Return a text without secrets; it is the value of a name, if that is known."""
+    return text if text in _clean and not _last_words else redact(text, name)[0]
 
 
-def redacted_start(text: str, longest: int) -> str:
+def redacted_start(text: str, longest: int, name: str = "") -> str:
     """Return the first `longest` characters of a text without secrets; what is far beyond them is not searched."""
-    return redacted(text[: longest + LONGEST_SECRET])[:longest]
+    return redacted(text[: longest + LONGEST_SECRET], name)[:longest]
 
 
 def redacted_name(name: str) -> str:
@@ -182,14 +193,19 @@ def without_secret(name: str, value: Any) -> Any:
     if hides(name, value):
         return REDACTED
     if isinstance(value, str):
-        return redacted(value)
+        return redacted(value, name)
     if isinstance(value, (list, tuple)) and any(type(item) is str for item in value):
-        return without_secret_options(value)
+        return without_secret_options(value, name)
     return value
 
 
-def without_secret_options(arguments: Iterable[Any]) -> list[Any]:
-    """Return the items of a list, such as a command line, without secrets in texts and after options such as `-p`."""
+def without_secret_options(arguments: Iterable[Any], called: str = "") -> list[Any]:
+    """Return the items of a list, such as a command line, without secrets in texts and after options such as `-p`.
+
+    Args:
+        arguments: The list.
+        called: Name of the list.
+    """
     found: list[Any] = []
     after, is_in_key = "", False
     for item in arguments:
@@ -206,7 +222,7 @@ def without_secret_options(arguments: Iterable[Any]) -> list[Any]:
         elif equals and hides(name.lstrip("-"), value):
             found.append(f"{name}={REDACTED}")
         else:
-            found.append(redacted(item) if is_text else item)
+            found.append(redacted(item, called) if is_text else item)
         after = "" if equals else name.lstrip("-")
     if len(found) == _PAIR and all(type(item) is str for item in found) and _is_pair(*found):
         return [found[0], REDACTED]
@@ -218,17 +234,25 @@ def _is_pair(name: str, value: str) -> bool:
     return is_secret(name) and looks_like_a_key(value.rpartition(" ")[2])
 
 
-def begin(patterns: Iterable[str] = (), names: Iterable[str] = (), environ: Mapping[str, str] | None = None) -> None:
+def begin(
+    patterns: Iterable[str] = (),
+    names: Iterable[str] = (),
+    environ: Mapping[str, str] | None = None,
+    function: Callable[[str, str], object] | None = None,
+) -> None:
     """Begin with the rules of a run: the built-in ones, those of the user, and the secrets in the environment.
 
     Args:
         patterns: Regular expressions of secrets in texts.
         names: Names of values that are secrets, with `*` for any characters; case does not matter.
         environ: Variables; the values of those that are named like secrets are redacted wherever they are.
+        function: Gets each text and the name of its value, and returns what is recorded.
     """
     _clean.clear()
     _learned.clear()
+    _learned_words.clear()
     _known_names.clear()
+    _last_words[:] = [] if function is None else [LastWord(function)]
     _added[:] = [re.compile(pattern) for pattern in patterns]
     _names[:] = [re.compile(translate(name), re.IGNORECASE) for name in names]
     for name, value in (environ or {}).items():
@@ -245,15 +269,22 @@ def learn(values: Iterable[object]) -> None:
 
     Values and lines with fewer than 12 characters, or without a letter and a digit, are not learned.
     """
+    found = dict.fromkeys((*_learned, *_learned_words))
     for value in values:
         secret = value.strip() if isinstance(value, str) else ""
-        if _LEARNABLE.fullmatch(secret) and len(_learned) < _MOST_LEARNED:
-            _learned.update(dict.fromkeys(_spellings(secret)))
-            _learned.update(dict.fromkeys(line for line in _lines(secret) if _LEARNABLE.fullmatch(line)))
-    longest_first = sorted(_learned, key=len, reverse=True)  # one secret may be the beginning of another
-    _learned.clear()
-    _learned.update(dict.fromkeys(longest_first))
+        if _LEARNABLE.fullmatch(secret):
+            found.update(dict.fromkeys(_spellings(secret)))
+            found.update(dict.fromkeys(line for line in _lines(secret) if _LEARNABLE.fullmatch(line)))
+    longest_first = sorted(found, key=len, reverse=True)  # one secret may be the beginning of another
+    _learned[:] = [one for one in longest_first if len(one.split()) > 1]
+    _learned_words[:] = [one for one in longest_first if len(one.split()) == 1]
     _clean.clear()
+
+
+def count_with(refuse: Callable[[str, str], object]) -> None:
+    """Count failures of the user's function with `refuse`, which gets a reason and a message."""
+    for last_word in _last_words:
+        last_word.count_with(refuse)
 
 
 def _spellings(secret: str) -> Iterator[str]:
