@@ -45,7 +45,7 @@ def _part(code: Any, given: Any, dice: random.Random) -> str:
         return dice.choice(_members(given))
     if code in (codes.NOT_LITERAL, codes.ANY):
         return dice.choice(_ALPHABET.replace(chr(given or 0), ""))
-    if code in (codes.MAX_REPEAT, codes.MIN_REPEAT):
+    if code in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
         least, most, repeated = given
         return "".join(_text(repeated, dice) for _ in range(least if least else dice.randint(0, min(1, most))))
     if code is codes.SUBPATTERN:

@@ -331,7 +331,7 @@ def test_ten_thousand_steps(recording: Run, records_of: RecordsOf) -> None:
 
 def test_names_of_phases_with_secrets(tmp_path: Path, records_of: RecordsOf) -> None:
     """Secrets in the names of phases are removed, in too long ones too, and two such names stay different."""
-    tokens = ["hf_" + "aB3" * 12, "hf_" + "xY9" * 12]
+    tokens = ["ghp_" + "aB3" * 12, "ghp_" + "xY9" * 12]
     run = begin(tmp_path)
     with run.step(0):
         for token in tokens:

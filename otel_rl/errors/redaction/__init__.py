@@ -44,6 +44,7 @@ _LINE_END = re.compile(r"[\r\n]+|(?:\\[rn])+")
 _BEFORE = re.compile(r"(?:[A-Za-z0-9_.-]+ )?[A-Za-z0-9_.-]*$")
 """The rest of a name, and the word before it, as in `api key`."""
 _LONGEST_BEFORE = 48
+_OF_KEYS = re.compile("[0-9A-Z]")
 _LONE = re.compile(r"(?i)(?:^|[ .])(?:tokens?|secrets?|auth|credentials?)$")
 _BASE64 = tuple("+/_-")
 """Characters inside of base64, besides letters and digits: it can contain any short text of these."""
@@ -113,11 +114,14 @@ def _by_rules(text: str) -> tuple[str, int]:
         return text, 0
     whole, total = text, 0
     long_words = " ".join([word for word in text.split() if len(word) >= SHORTEST_KEY])
-    for known in (*_learned, *(_learned_words if long_words else ())):
+    for known in _learned + _learned_words if long_words else _learned:
         if known in text:
             total += text.count(known)
             text = text.replace(known, REDACTED)
-    for start in (*_in(long_words, _KEY_STARTS), *_in(text.lower(), _VALUE_STARTS)):
+    starts = _in(text.lower(), _VALUE_STARTS)
+    if long_words:
+        starts = _in(long_words, _KEY_STARTS) + starts
+    for start in starts:
         for pattern in _compiled.get(start) or _compile(start):
             text, count = _substituted(pattern, text)
             total += count
@@ -133,8 +137,6 @@ def _by_rules(text: str) -> tuple[str, int]:
 
 def _in(text: str, starts_by_pivot: dict[str, list[str]]) -> list[str]:
     """Return the starts that a text has."""
-    if not text:
-        return []
     return [start for pivot, starts in starts_by_pivot.items() if pivot in text for start in starts if start in text]
 
 
@@ -337,7 +339,7 @@ def _is_confirmed(found: re.Match[str]) -> bool:
     if word := groups.get("word"):
         before = _BEFORE.search(found.string[max(found.start() - _LONGEST_BEFORE, 0) : found.start()])
         return _is_assigned(f"{before[0] if before else ''}{word}", found["value"], is_pair="," in found[1])
-    if is_made_of_words(groups.get("words") or ""):
+    if (key := groups.get("words")) and (is_made_of_words(key) or not _OF_KEYS.search(key)):
         return False
     before_key = found.string[found.start() - 1 : found.start()]  # nothing at the start of a text
     return found[1] != "" or not (before_key.isalnum() or (before_key in _BASE64 and found[0][:4].isalnum()))

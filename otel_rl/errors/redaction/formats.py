@@ -73,6 +73,7 @@ KEYS = (
     Key("RunPod", ("rpa_",), "[A-Z0-9]{30,}[a-z0-9]{0,10}"),
     Key("Honeycomb", ("hcaik_", "hcamk_", "hcxik_"), "[A-Za-z0-9]{20,}"),
     Key("Supabase, secret key", ("sb_secret_",), "[A-Za-z0-9_-]{22,}"),
+    Key("Sentry", ("sntrys_",), "[A-Za-z0-9_+/=]{40,}"),
     Key("Kaggle", ("KGAT_",), "[0-9a-zA-Z]{30,}"),
     Key("Modal", ("ak-", "as-"), f"{_MIXED}[A-Za-z0-9]{{22}}{_END}"),
     Key("E2B", ("e2b_", "sk_e2b_"), f"[0-9a-f]{{40}}{_END}"),

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 _FIRST = 8
 _GROWTH = 1.25
 """The factor by which a text grows. At twice the length, an exponential expression would never end."""
-_LITERAL = re.compile(r"\\[^\W\d_]|\W?[\w ]+[-_:=/. ]?")
 _CLASS = re.compile(r"\\([dws])")
 _OF_CLASS = {"d": "0", "w": "a", "s": " "}
 _MOST = 24
@@ -30,7 +29,7 @@ def slow_text(pattern: str, longest: int = 512, most_s: float = 0.02) -> tuple[s
     for before in _beginnings(pattern):
         for repeated in _repeated(pattern):
             for length in _lengths(longest):
-                times = length // len(repeated)
+                times = length // len(repeated) or 1
                 text = f"{before}{repeated * times}\0"
                 began = thread_time()
                 expression.search(text)
@@ -52,8 +51,9 @@ def _beginnings(pattern: str) -> list[str]:
 
 
 def _repeated(pattern: str) -> list[str]:
-    """Return the characters of an expression, and those that are next to each other in it."""
+    """Return the characters of an expression, those that are next to each other in it, and its literal runs."""
     plain = _CLASS.sub(lambda found: _OF_CLASS[found[1]], pattern)
     characters = [one for one in plain if one.isalnum() or one in " _-./:=,;@+"]
-    pairs = ("".join(pair) for pair in pairwise(characters))
-    return [*dict.fromkeys(("a", "0", *characters))][:_MOST] + [*dict.fromkeys(pairs)][:_MOST]
+    pairs = ["".join(pair) for pair in pairwise(characters)]
+    singles = ["a", "0", *characters]
+    return [*_beginnings(pattern)[1:], *[*dict.fromkeys(singles)][:_MOST], *[*dict.fromkeys(pairs)][:_MOST]]
