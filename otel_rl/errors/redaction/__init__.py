@@ -63,9 +63,15 @@ class Rule(NamedTuple):
     pattern: str
 
 
+def _of_key(start: str, rest: str) -> str:
+    """Return the pattern of a key; it does not begin inside of a word, nor inside of base64 without a separator."""
+    inside = "A-Za-z0-9+/_-" if start.isalnum() else "A-Za-z0-9"
+    return f"(){start}(?<![{inside}]{start})(?P<words>{rest})"
+
+
 KEY_RULES = (
     *(Rule(start, pattern) for _, starts, pattern in KEPT for start in starts),
-    *(Rule(start, f"(){re.escape(start)}(?P<words>{key.rest})") for key in KEYS for start in key.starts),
+    *(Rule(start, _of_key(re.escape(start), key.rest)) for key in KEYS for start in key.starts),
 )
 """Rules of secrets without white space, which have at least `SHORTEST_KEY` characters."""
 VALUE_RULES = (
