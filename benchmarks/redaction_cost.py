@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.tables import Cell, Table
-from otel_rl.errors.redaction import RULES, begin, redact
+from otel_rl.errors.redaction import begin, redact
+from otel_rl.errors.redaction.rules import RULES
 from tests.errors.samples import samples
 
 if TYPE_CHECKING:

@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_rl.errors import redaction
-from otel_rl.errors.redaction import (
-    KEY_RULES,
-    REDACTED,
-    RULES,
-    SHORTEST_KEY,
-    redact,
-    without_secret,
-    without_secret_options,
-)
+from otel_rl.errors.redaction import REDACTED, redact, without_secret, without_secret_options
 from otel_rl.errors.redaction.growth import slow_text
+from otel_rl.errors.redaction.rules import KEY_RULES, RULES, SHORTEST_KEY
 from otel_rl.errors.sinks import log_of
 from otel_rl.errors.texts import shown, text_of
 from tests.errors.samples import samples, texts_with_secrets

@@ -1,6 +1,6 @@
 """Redaction: the functions that every text and every named value passes before it leaves the trainer's memory.
 
-The rules are data: `formats` has what secrets look like, `names` has what they are called.
+The rules are data: `formats` and `kept.json` have what secrets look like, `names` has what they are called.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import json
 import re
 from fnmatch import translate
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from otel_rl.errors.redaction.formats import ASSIGNED, KEPT, KEYS, WORDS, assigned_to
 from otel_rl.errors.redaction.last_word import REDACTED as REDACTED
 from otel_rl.errors.redaction.last_word import LastWord
 from otel_rl.errors.redaction.names import (
@@ -25,6 +24,7 @@ from otel_rl.errors.redaction.names import (
     names_a_secret,
     words_of,
 )
+from otel_rl.errors.redaction.rules import SHORTEST_KEY, patterns_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -51,48 +51,6 @@ _BASE64 = tuple("+/_-")
 _URL_SAFE = str.maketrans("+/", "-_")
 _clean: set[str] = set()
 """Short texts that were found clean: names and labels come again and again."""
-
-
-class Rule(NamedTuple):
-    """A fixed text near the start of a secret, by which it is found quickly, and a pattern.
-
-    The first group of the pattern stays in the text.
-    """
-
-    start: str
-    pattern: str
-
-
-def _of_key(start: str, rest: str) -> str:
-    """Return the pattern of a key; it does not begin inside of a word, nor inside of base64 without a separator."""
-    inside = "A-Za-z0-9+/_-" if start.isalnum() else "A-Za-z0-9"
-    return f"(){start}(?<![{inside}]{start})(?P<words>{rest})"
-
-
-KEY_RULES = (
-    *(Rule(start, pattern) for _, starts, pattern in KEPT for start in starts),
-    *(Rule(start, _of_key(re.escape(start), key.rest)) for key in KEYS for start in key.starts),
-)
-"""Rules of secrets without white space, which have at least `SHORTEST_KEY` characters."""
-VALUE_RULES = (
-    *(Rule(start, one.pattern) for one in ASSIGNED for start in one.starts),
-    *(Rule(word, assigned_to(one)) for word in WORDS for one in dict.fromkeys((word, word.upper(), word.capitalize()))),
-)
-"""Rules of secrets that are recognized by what comes before them; their starts are in lower case."""
-RULES = (*KEY_RULES, *VALUE_RULES)
-SHORTEST_KEY = 12
-"""The smallest number of characters of a key, and of a secret that is learned."""
-_PIVOTS = ("_", "-", ".", ":", "=", "")
-
-
-def _by_pivot(rules: Iterable[Rule]) -> dict[str, list[str]]:
-    """Return the starts by a character that they have: most are not looked for in a text without that character."""
-    starts = dict.fromkeys(rule.start for rule in rules)
-    return {pivot: [one for one in starts if pivot == next(filter(one.count, _PIVOTS), "")] for pivot in _PIVOTS}
-
-
-_KEY_STARTS, _VALUE_STARTS = _by_pivot(KEY_RULES), _by_pivot(VALUE_RULES)
-_compiled: dict[str, list[re.Pattern[str]]] = {}
 _added: list[re.Pattern[str]] = []
 _names: list[re.Pattern[str]] = []
 _learned: list[str] = []
@@ -124,13 +82,9 @@ def _by_rules(text: str) -> tuple[str, int]:
         if known in text:
             total += text.count(known)
             text = text.replace(known, REDACTED)
-    starts = _in(text.lower(), _VALUE_STARTS)
-    if long_words:
-        starts = _in(long_words, _KEY_STARTS) + starts
-    for start in starts:
-        for pattern in _compiled.get(start) or _compile(start):
-            text, count = _substituted(pattern, text)
-            total += count
+    for pattern in patterns_for(text, long_words):
+        text, count = _substituted(pattern, text)
+        total += count
     for pattern in _added:
         text, count = pattern.subn(REDACTED, text)
         total += count
@@ -139,11 +93,6 @@ def _by_rules(text: str) -> tuple[str, int]:
             _clean.clear()
         _clean.add(whole)
     return text, total
-
-
-def _in(text: str, starts_by_pivot: dict[str, list[str]]) -> list[str]:
-    """Return the starts that a text has."""
-    return [start for pivot, starts in starts_by_pivot.items() if pivot in text for start in starts if start in text]
 
 
 def redacted(text: str, name: str = "") -> str:
@@ -314,12 +263,6 @@ def _lines(secret: str) -> Iterator[str]:
     """Yield the lines of a secret of several ones; those of a JSON text have escaped line ends in it too."""
     lines = [line.strip() for line in _LINE_END.split(secret)]
     return iter(lines if len(lines) > 1 else ())
-
-
-def _compile(start: str) -> list[re.Pattern[str]]:
-    """Compile the patterns of a start when it is first seen: all of them would take 50 ms."""
-    _compiled[start] = found = [re.compile(rule.pattern) for rule in RULES if rule.start == start]
-    return found
 
 
 def _substituted(pattern: re.Pattern[str], text: str) -> tuple[str, int]:

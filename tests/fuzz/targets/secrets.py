@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from otel_rl.errors.redaction import RULES, redact, without_secret
+from otel_rl.errors.redaction import redact, without_secret
+from otel_rl.errors.redaction.rules import RULES
 from tests.errors.samples import samples
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
