@@ -94,3 +94,15 @@ def test_wrong_functions(given: object, message: str) -> None:
     """A function that cannot be imported or called is refused at set-up."""
     with pytest.raises(otel_rl.SettingsError, match=message):
         otel_rl.init(redact={"function": given})
+
+
+def test_by_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable names the function too, and other processes of the run get it."""
+    monkeypatch.setenv("OTEL_RL_REDACT_FUNCTION", f"{HERE}:without_people")
+    with capture() as captured:
+        run = otel_rl.init(config={"note": "by Ada"})
+        variables = run.environment()
+        run.finish()
+
+    assert captured.params == {"note": "by A."}
+    assert variables["OTEL_RL_REDACT_FUNCTION"] == f"{HERE}:without_people"
