@@ -21,7 +21,7 @@ class Secrets(Target):
     def seeds(self) -> list[bytes]:
         found = [one.text for one in samples()]
         starts = dict.fromkeys(rule.start for rule in RULES)
-        found += [start + rest for start in starts for rest in ("", "aB3x", " ", "=a1", "/@")]  # nearly a secret
+        found += [start + rest for start in starts for rest in ("", "aB3x-", "=a1 ")]  # nearly a secret
         return [text.encode() for text in (*found, "--api-key x --lr 1e-6", "api_key=abcdefgh12345678", "loss: 0.5")]
 
     def check(self, data: bytes) -> None:
