@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from otel_rl.journal.segments import Position
 
 logger = log_of(__name__)
-_READ_AT_ONCE = 500
-"""Records of one journal that one turn reads."""
+_READ_AT_ONCE = 5_000
+"""Records of one journal that one turn reads. Each turn writes files and wakes exporters, which takes 5 ms on an idle
+machine and 100 ms on a busy one."""
 _LARGEST_CHECKPOINT = 24 << 20
 """Bytes of a checkpoint, which must fit into a batch of 64 MiB with its items."""
-_CHECKPOINT_RATE = 16 << 20
-"""Bytes of checkpoints per second: a small one is written in every turn, a large one less often."""
+_CHECKPOINT_RATE = 4 << 20
+"""Bytes of checkpoints per second: a small one is written in every turn, a large one less often. Each exporter reads
+them too, so more would take most of the processor time that the agent gets on a busy machine."""
 _MOST_UNSAVED = 20_000
 """Items that wait for the next checkpoint."""
 

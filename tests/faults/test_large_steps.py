@@ -1,4 +1,4 @@
-"""A step whose values do not fit into a checkpoint of the agent."""
+"""Steps with more values or phases than the agent can hold."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.processes import rows_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+PHASES = 400_000
 LISTS = 420
 """Each takes 64 kB of the checkpoint, which has at most 24 MiB."""
 
@@ -40,3 +41,20 @@ def test_the_step_is_in_two_rows_and_the_run_goes_on(tmp_path: Path) -> None:
     assert (first["values"]["list0/count"], first["values"][f"list{LISTS - 1}/count"]) == (8_000, 8_000)
     assert (late["step"], late["part"], late["values"]["loss"]) == (0, 1, 1.0)
     assert last["values"]["loss"] == 2.0
+
+
+@pytest.mark.slow
+def test_a_step_with_many_phases(tmp_path: Path) -> None:
+    """Each of 400,000 phases of one step is counted in its row, and all rows arrive."""
+    run = otel_rl.init(dir=tmp_path, exporters=["jsonl"], quiet=True)
+    for number in range(20):
+        with run.step(number):
+            for _ in range(PHASES if number == 5 else 0):
+                with run.phase("generate"):
+                    pass
+            run.log({"loss": number})
+
+    assert run.finish(600), (run.dir / "agent.log").read_text()
+    assert [row["step"] for row in rows_of(run.dir)] == [*range(20)]
+    found = otel_rl.open_run(run.dir).sql("SELECT count(*) AS n FROM spans WHERE step = 5 AND name <> 'rl.loop'")
+    assert found["n"].tolist() == [PHASES]
