@@ -88,8 +88,8 @@ class MlflowExporter:
         from mlflow.exceptions import MlflowException
 
         self._metric, self._param, self._error = Metric, Param, MlflowException
-        uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
-        if uri is None:
+        uri = _uri(tracking_uri)
+        if not uri:
             uri = f"sqlite:///{Path(run.directory, 'mlflow.db')}"
             artifact_location = artifact_location or Path(run.directory, "mlflow-artifacts").as_uri()
         uri, self._watched = _database(uri)
@@ -104,6 +104,20 @@ class MlflowExporter:
         self._params: dict[str, str] = dict(known.params)
         self._places = TablePlaces()
         self._tables: list[dict[str, str]] = json.loads(known.tags.get(_TABLES_TAG, "[]"))
+
+    @staticmethod
+    def check(*, tracking_uri: str | None = None, **_options: object) -> None:
+        """Raise if the URI is that of MLflow's file store.
+
+        Raises:
+            ValueError: It is.
+        """
+        uri = _uri(tracking_uri)
+        if uri.startswith("file:") or (uri and "://" not in uri and not uri.startswith("databricks")):
+            raise ValueError(
+                f"invalid tracking_uri={uri!r}: MLflow's file store cannot hold both loss and loss/kl; give a server, "
+                "such as http://localhost:5000, or a database, such as sqlite:///mlflow.db"
+            )
 
     def export(self, items: Sequence[Item]) -> None:
         """Log the rows among `items` in few requests, then the parameters and tables.
@@ -211,6 +225,11 @@ class MlflowExporter:
             if name in self._params and self._params[name] != value[:_LONGEST_PARAM]:
                 self._client.set_tag(self._run_id, shortened(f"changed.{name}", _LONGEST_NAME), value[:_LONGEST_PARAM])
         self._params.update(fresh)
+
+
+def _uri(given: str | None) -> str:
+    """Return the server or database; empty for one in the run directory."""
+    return given or os.environ.get("MLFLOW_TRACKING_URI", "")
 
 
 _SQLITE = "sqlite:///"

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import otel_rl
 from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import Params, Refused, Row, RunInfo, Table
@@ -139,6 +140,25 @@ def test_rows_of_late_ranks(run: RunInfo) -> None:
         "step_000004.json": [[1]],
         "step_000004.attempt-0.ranks-7.json": [[9]],
     }
+
+
+@pytest.mark.parametrize("uri", ["mlruns", "./mlruns", "file:///tmp/mlruns", "127.0.0.1:5000", "sqlite:mlflow.db"])
+@pytest.mark.parametrize("is_variable", [False, True])
+def test_the_file_store_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, *, is_variable: bool
+) -> None:
+    """A URI that MLflow takes for a directory is an error of `init`, which says what to write."""
+    options = {} if is_variable else {"tracking_uri": uri}
+    if is_variable:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(otel_rl.SettingsError, match=r"MLflow's file store .* sqlite:///mlflow.db"):
+        otel_rl.init(dir=tmp_path, exporters=[{"mlflow": options}], agent="off")
+
+
+@pytest.mark.parametrize("uri", ["http://a:5000", "databricks", "databricks://me", "postgresql+psycopg2://a/b"])
+def test_other_uris_are_checked_by_mlflow(uri: str) -> None:
+    """Servers, databases and Databricks."""
+    MlflowExporter.check(tracking_uri=uri)
 
 
 def test_a_server_that_is_gone_raises(run: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
