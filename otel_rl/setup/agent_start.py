@@ -66,9 +66,27 @@ def read_status(directory: RunDirectory) -> AgentStatus:
     return read_json(directory.status, AgentStatus) or AgentStatus()
 
 
+_FIXES = {
+    **dict.fromkeys(("retention", "outbox_retention"), "raise journal_limit, or repair the exporter"),
+    **dict.fromkeys(("torn_bytes", "undecodable"), "check the disk"),
+    **dict.fromkeys(("journals_missing", "outbox_damaged"), "exclude local/ from cleaners"),
+    "refused_by_exporter": "repair what agent.log names",
+    "lost_between_machines": "give the Collector a queue on disk",
+    "open_spans": "too many were open at once; end them: use `with`",
+    "name_limit": "leave ids out of names of metrics, or raise rows.limit",
+}
+"""The fix for each reason of losses; no command brings them back."""
+
+
+def lost(status: AgentStatus) -> list[str]:
+    """Return what was lost, by reason, with the fix."""
+    fixes = {reason: f" ({_FIXES[reason]})" for reason in status.lost.keys() & _FIXES.keys()}
+    return [f"{count} {reason} lost{fixes.get(reason, '')}" for reason, count in status.lost.items()]
+
+
 def incomplete(status: AgentStatus) -> str:
     """Return the status of an agent that has ended: what was lost, and what waits for the next agent."""
-    said = [f"{count} {reason} lost" for reason, count in status.lost.items()]
+    said = lost(status)
     for name, count in status.waiting.items():
         said.append(f"{count} item(s) not delivered to {name} ({status.last_error.get(name) or 'no error so far'})")
     return "; ".join(said) or "not everything was delivered"

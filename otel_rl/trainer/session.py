@@ -280,10 +280,12 @@ class Session:
             return f"{self.directory.path} {_REPLACED} in {self._claim.path}"
         is_at_work = agent_start.is_looked_after(self.directory)  # before the status, which it writes before it ends
         status = agent_start.read_status(self.directory)
-        reasons = [f"{count} {reason} lost" for reason, count in status.lost.items()]
+        reasons = agent_start.lost(status)
         reasons += [f"{name}: {error}" for name, error in status.last_error.items()]
         reasons += [reason for reason in (self._unserved, self._without_others(status)) if reason]
         host, command = deliver_with(self.directory)
+        if reasons and agent_start.wait_until_delivered(self.directory, self._claim.path.name, self._end, deadline=0):
+            return "; ".join(reasons)
         if is_at_work:
             reasons = reasons or ["not everything was delivered in time, and the agent goes on"]
             return f"{'; '.join(reasons)}; if it ends before all is delivered, run on {host}: {command}"

@@ -6,12 +6,14 @@ import re
 import subprocess
 import sys
 import urllib.request
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 import otel_rl
 from otel_rl.agent.process import run_agent
+from otel_rl.agent.steps.bounds import MOST_OPEN
 from otel_rl.journal.records import Consumed, Finished
 from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start
@@ -65,6 +67,18 @@ def test_the_process_of_an_agent_says_so_too(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "otel_rl.agent", *map(str, directories.at(run.dir))]
 
     assert subprocess.run(command, capture_output=True, timeout=100, check=False).returncode == 1
+
+
+@pytest.mark.slow
+def test_each_loss_has_its_fix(tmp_path: Path) -> None:
+    """Spans that were never recorded can be delivered by no command, so `finish` names the fix instead."""
+    run = otel_rl.init(dir=tmp_path, quiet=True, exporters=["jsonl"])
+    with run.step(0), ExitStack() as phases:
+        for _ in range(MOST_OPEN + 50):
+            phases.enter_context(run.phase("generate"))
+    result = run.finish(60)
+
+    assert result.missing == "50 open_spans lost (too many were open at once; end them: use `with`)"
 
 
 def test_finish_and_the_metrics_endpoint_say_so(tmp_path: Path) -> None:
