@@ -5,8 +5,12 @@ from __future__ import annotations
 import numbers
 import sys
 from array import array
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
+from datetime import date, timedelta
+from decimal import Decimal
+from enum import Enum
 from operator import countOf
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_rl.errors.texts import name_of, shown, text_of
@@ -15,18 +19,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PLAIN = frozenset({float, int})
-_INSTEAD = {
-    str: "; use run.table() or run.event() for texts, run.params() for settings",
+_INSTEAD: dict[type | tuple[type, ...], str] = {
+    (str, bytes, PurePath): "; use run.table() or run.event() for texts, run.params() for settings",
     dict: ": the mapping contains itself, or is in a list",
     type(None): "; leave it out, or log float('nan')",
+    (set, frozenset): "; it has equal values once: log a list",
+    complex: "; log abs(x), or x.real and x.imag",
+    timedelta: "; log x.total_seconds()",
+    date: "; log x.timestamp(), or use run.event()",
+    Enum: "; log its value, or use run.params()",
 }
-"""Advice for values of a type that is not a number."""
+"""Advice for values of types that are not numbers."""
 _good_names: set[str] = set()
 """Names of metrics that were found valid; checking 100 names again would take several microseconds."""
 _MOST_NAMES = 1 << 14
 _FEW = 5
 _LARGEST_INT = 1 << 63
-_SEQUENCES = frozenset({list, tuple, array})
+_SEQUENCES = (list, tuple, array, deque, range)
 _NESTED = frozenset({dict, defaultdict, OrderedDict})
 
 
@@ -150,7 +159,7 @@ def to_samples(value: object) -> bytes:
     Raises:
         Unconvertible: The value is not 1-D, does not hold plain real numbers, or is on a device.
     """
-    if isinstance(value, (list, tuple, array)):
+    if isinstance(value, _SEQUENCES):
         plain = PLAIN.issuperset(map(type, value))
         return array("d", value if plain else [to_number(item) for item in value]).tobytes()
     _check_plain(value)
@@ -163,6 +172,8 @@ def to_samples(value: object) -> bytes:
     if numpy is None:  # torch without NumPy
         return array("d", value.tolist()).tobytes()  # type: ignore[attr-defined]
     found = numpy.asarray(value.compressed() if hasattr(value, "compressed") else value)
+    if value.size and not found.size:  # type: ignore[attr-defined] # an array
+        raise Unconvertible("all values are masked; leave it out")
     if found.dtype.kind not in "fiu" and found.dtype.type.__module__ != "ml_dtypes":  # JAX's short floats and integers
         raise Unconvertible(f"an array of {found.dtype} where numbers are expected")
     return found.astype("=f8", copy=False).tobytes()  # type: ignore[no-any-return]
@@ -194,12 +205,11 @@ def to_number(value: object) -> int | float:
         if getattr(value, "mask", False):
             raise Unconvertible("a masked value; log only those that are there")
         scalar = item()
-        if isinstance(scalar, (str, bytes)):
-            raise Unconvertible("a text is not a number")
-        return float(scalar) if not isinstance(scalar, (int, float)) else to_number(scalar)
-    if isinstance(value, numbers.Real):
+        return to_number(scalar) if isinstance(scalar, (int, float, complex, str, bytes)) else float(scalar)
+    if isinstance(value, (numbers.Real, Decimal)):
         return float(value)
-    raise Unconvertible(f"{type(value).__name__} is not a number{_INSTEAD.get(type(value), '')}")
+    advice = next((text for kinds, text in _INSTEAD.items() if isinstance(value, kinds)), "")
+    raise Unconvertible(f"{type(value).__name__} is not a number{advice}")
 
 
 def to_whole(value: Any, low: int = 0, bound: int = _LARGEST_INT) -> int:

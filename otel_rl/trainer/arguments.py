@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from otel_rl.convert.values import to_number, to_whole
+from otel_rl.errors.interrupts import let_pass
 from otel_rl.errors.redaction import redacted_name, redacted_start
 from otel_rl.errors.sinks import shortened
 from otel_rl.errors.texts import LONGEST_NAME, name_of, shown, text_of
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from otel_rl.trainer.recorder import Recorder
 
 
+STEPS = 1 << 63
+"""Exclusive upper bound of step numbers."""
+
+
 def refuse_extra(
     recorder: Recorder,
     call: str,
@@ -27,11 +33,18 @@ def refuse_extra(
 ) -> None:
     """Refuse arguments that a call does not have, where Python would raise a `TypeError`."""
     given = [*map(shown, extra), *(f"{name}={shown(value)}" for name, value in unknown.items())]
-    recorder.refuse(call, f"{call}() does not take {', '.join(given)}{fix}")
+    if given:
+        recorder.refuse(call, f"{call}() does not take {', '.join(given)}{fix}")
 
 
 def cut_name(recorder: Recorder, call: str, name: object) -> str:
-    """Return the text of a name of at most 4,096 characters; a longer one ends in its hash, and is counted."""
+    """Return the text of a name of at most 4,096 characters; a longer one ends in its hash, and is counted.
+
+    Refuse a missing name, and return an empty text.
+    """
+    if name is None or (isinstance(name, str) and not str.__len__(name)):
+        recorder.refuse("name", f"{call}: {shown(name)} is not a name; give it a text")
+        return ""
     if isinstance(name, str) and str.__len__(name) > LONGEST_NAME:
         recorder.refuse("name", f"{call} {shown(name)}: its name is cut to {LONGEST_NAME} characters")
         whole = str.__str__(name)
@@ -48,16 +61,34 @@ def to_whole_or_none(recorder: Recorder, call: str, name: str, value: object) ->
         return None
 
 
-def to_weight(recorder: Recorder, weight: object) -> int | float:
-    """Return a weight, 1 if it is invalid."""
+def to_amount(recorder: Recorder, reason: str, what: str, value: object) -> int | float | None:
+    """Return a weight, a depth or a time; refuse one that is invalid, and return `None`."""
     try:
-        found = to_number(weight)
+        found = to_number(value)
         if 0 <= found < math.inf:
             return found
-        recorder.refuse("weight", f"log: weight={found}: not a number of samples")
+        recorder.refuse(reason, f"{what}={found}: must be 0 or more, and finite")
     except Exception as error:
-        recorder.refuse("weight", f"log: weight: {text_of(error)}")
-    return 1
+        recorder.refuse(reason, f"{what}: {text_of(error)}")
+    return None
+
+
+def to_step(step: object) -> int:
+    """Return the number of a step.
+
+    Raises:
+        ValueError: It is not an integer, or is negative or too large.
+    """
+    try:
+        if isinstance(step, bool):
+            raise TypeError
+        number = int.__index__(operator.index(step))  # type: ignore[arg-type] # what is not an integer raises
+    except Exception as error:  # a foreign object may raise anything
+        let_pass(error)
+        raise ValueError(f"step {shown(step)} is not an integer, but a {type(step).__name__}") from None
+    if not 0 <= number < STEPS:
+        raise ValueError(f"step {shown(step)} is {'negative' if number < 0 else 'too large'}")
+    return number
 
 
 def column_names(recorder: Recorder, table: object, columns: Mapping[str, list[object]]) -> dict[str, list[object]]:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from opentelemetry import context, trace
 
-from otel_rl.errors.texts import text_of
 from otel_rl.journal.records import SpanEnded, SpanStarted
+from otel_rl.trainer.arguments import cut_name
+from otel_rl.trainer.no_span import NoSpan
 from otel_rl.trainer.spans import JournaledSpan, context_here
 
 if TYPE_CHECKING:
@@ -53,26 +54,28 @@ class Phase(JournaledSpan):
         """The open step, otherwise the last one."""
         return self._steps.now
 
-    def onload(self) -> Phase:
+    def onload(self) -> Phase | NoSpan:
         """Return a context manager for loading states onto the device."""
         return self.part("onload")
 
-    def execute(self) -> Phase:
+    def execute(self) -> Phase | NoSpan:
         """Return a context manager for the computation."""
         return self.part("execute")
 
-    def offload(self) -> Phase:
+    def offload(self) -> Phase | NoSpan:
         """Return a context manager for unloading states; the driver is asked how much memory remains in use."""
         return self.part("offload")
 
-    def part(self, name: str, /, **attributes: object) -> Phase:
+    def part(self, name: str, /, **attributes: object) -> Phase | NoSpan:
         """Return a context manager for a part of this phase.
 
         Args:
             name: Name of the part, such as "reload_nccl".
             attributes: Attributes of its span.
         """
-        part = Phase(self._steps, text_of(name), attributes)
+        if not (known := cut_name(self._recorder, "part", name)):
+            return NoSpan(self._steps)
+        part = Phase(self._steps, known, attributes)
         part._in_phase = self._phase
         return part
 

@@ -7,7 +7,6 @@ After `init`, nothing here raises into the trainer: calls that cannot be served 
 from __future__ import annotations
 
 import json
-import operator
 import sys
 from contextlib import nullcontext
 from functools import partial
@@ -20,10 +19,10 @@ from opentelemetry import trace
 from otel_rl.convert import params
 from otel_rl.convert.attributes import clean_attributes
 from otel_rl.errors.redaction import redacted_name
-from otel_rl.errors.texts import LONGEST_NAME, shown, text_of
+from otel_rl.errors.texts import LONGEST_NAME, text_of
 from otel_rl.journal.ids import packed_step_ids
 from otel_rl.journal.records import TRAINED, Configured, Happened, Tabled
-from otel_rl.trainer.arguments import column_names, cut_name, refuse_extra, to_whole_or_none
+from otel_rl.trainer.arguments import column_names, cut_name, refuse_extra, to_amount, to_step, to_whole_or_none
 from otel_rl.trainer.finishing import PATIENCE_S, Delivery, RunEnd
 from otel_rl.trainer.habits import WithHabits
 from otel_rl.trainer.no_span import NoSpan
@@ -31,7 +30,7 @@ from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.propagation import carrier
 from otel_rl.trainer.recorder import Recorder
 from otel_rl.trainer.spans import JournaledSpan, never_raises
-from otel_rl.trainer.step import REFUSED, STEPS, Steps, StepSpan
+from otel_rl.trainer.step import REFUSED, Steps, StepSpan
 from otel_rl.trainer.tickets import consumed
 from otel_rl.trainer.tracing import RunTracerProvider
 from otel_rl.trainer.trajectories import Rollout, Trajectory
@@ -106,14 +105,13 @@ class Run(WithHabits):
         try:
             if _extra:
                 refuse_extra(recorder, "step", _extra, fix=_BY_NAME)
-            if type(number) is not int:
-                number = int.__index__(operator.index(number))  # type: ignore[arg-type] # None is refused too
-        except Exception:
-            recorder.refuse("step", f"step {shown(number)} is not an integer")
+            number = to_step(number)  # None is refused too
+        except ValueError as error:
+            recorder.refuse("step", f"{error}; steps count up from 0")
             return StepSpan(steps, REFUSED, (b"", 0), attributes)
-        if not steps.last_begun < number < STEPS:
-            after = f" after step {steps.last_begun}" if steps.last_begun >= 0 else ""
-            recorder.refuse("step", f"step {shown(number)}{after}; steps count up from 0")
+        if number <= steps.last_begun:
+            before = "again" if number == steps.last_begun else f"after step {steps.last_begun}"
+            recorder.refuse("step", f"step {number} {before}; steps count up from 0")
         elif steps.open is not None and steps.is_inside_step():
             recorder.refuse("step", f"step {number} inside step {steps.open.number}; use run.phase() inside")
         else:
@@ -135,9 +133,9 @@ class Run(WithHabits):
         recorder = self._recorder
         if _extra:
             refuse_extra(recorder, "phase", _extra, fix=_BY_NAME)
-        is_short = type(name) is str and len(name) <= LONGEST_NAME
-        known = redacted_name(name) if is_short else cut_name(recorder, "phase", name)
-        return Phase(self._steps, known, attributes) if self._spans else self._no_span
+        is_usual = type(name) is str and 0 < len(name) <= LONGEST_NAME
+        known = redacted_name(name) if is_usual else cut_name(recorder, "phase", name)
+        return Phase(self._steps, known, attributes) if self._spans and known else self._no_span
 
     def rollout(self, *_extra: Never, policy_version: int | None = None, **attributes: object) -> Rollout:
         """Return a context manager for a batch of trajectories, with a trace of its own.
@@ -205,9 +203,12 @@ class Run(WithHabits):
             waited: Seconds.
             step: Iteration of the RL loop; by default as in `log`.
         """
-        label = text_of(name)
-        values = {f"queue/{label}/depth@mean": [depth], f"queue/{label}/wait@sum": [waited]}
-        self.log(values, step=step)
+        recorder = self._recorder
+        if label := cut_name(recorder, "queue", name):
+            items = to_amount(recorder, "queue", f"queue {label}: depth", depth)
+            seconds = to_amount(recorder, "queue", f"queue {label}: waited", waited)
+            values = {f"queue/{label}/depth@mean": items, f"queue/{label}/wait@sum": seconds}
+            self.log({one: [value] for one, value in values.items() if value is not None}, step=step)
 
     def log(
         self,
@@ -236,6 +237,7 @@ class Run(WithHabits):
         recorder = self._recorder
         try:
             if _extra or _unknown:
+                values = _unknown.pop("data", values)  # what W&B calls them
                 refuse_extra(recorder, "log", _extra, _unknown, "; write run.log({name: value, …}, step=n)")
                 if _extra:  # perhaps a step: then the values do not belong to the open one
                     return
@@ -262,14 +264,13 @@ class Run(WithHabits):
         if number is None:
             return
         columns = column_names(recorder, name, tables.to_columns(data))
-        if not columns:
+        if not columns or not (called := cut_name(recorder, "table", name)):
             return
         found = tables.clean(columns, with_text=self._session.settings.content, limits=tables.Limits())
         if found.cut_rows or found.cut_cells:
             cut = f"{found.cut_rows} rows and {found.cut_cells} texts are beyond the limits"
             recorder.refuse("table_limits", f"table {text_of(name)}: {cut}")
         now = recorder.clock.now()
-        called = cut_name(recorder, "table", name)
         recorder.write(Tabled(number, now, called, list(found.columns), found.rows, found.cut_rows))
 
     @never_raises
@@ -317,11 +318,13 @@ class Run(WithHabits):
             attributes: Attributes of the event.
         """
         recorder = self._recorder
+        if not (called := cut_name(recorder, "event", name)):
+            return
         span = trace.get_current_span()
         here = span if isinstance(span, JournaledSpan) else None
         recorder.write(
             Happened(
-                cut_name(recorder, "event", name),
+                called,
                 recorder.clock.now(),
                 clean_attributes(attributes, recorder.refuse),
                 self._steps.now,

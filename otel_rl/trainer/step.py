@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from contextvars import ContextVar
 from threading import get_ident
 from typing import TYPE_CHECKING
@@ -10,11 +9,10 @@ from typing import TYPE_CHECKING
 from opentelemetry import context, trace
 
 from otel_rl.convert.values import is_plain, sort
-from otel_rl.errors.interrupts import let_pass
 from otel_rl.errors.texts import shown, text_of
 from otel_rl.journal.records import Logged, Observed, StepEnded, StepStarted
 from otel_rl.semconv import SPAN_LOOP
-from otel_rl.trainer.arguments import to_weight
+from otel_rl.trainer.arguments import STEPS, to_amount, to_step
 from otel_rl.trainer.spans import JournaledSpan, context_here
 from otel_rl.trainer.with_blocks import is_left
 
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
     from otel_rl.trainer.recorder import Recorder
 
-STEPS = 1 << 63
-"""Exclusive upper bound of step numbers."""
 REFUSED = -1
 """Number of a step that was refused, and counted, when it was made. It never begins."""
 _NO_MAPPING = "{} is not a mapping; write run.log({{name: value, …}}, step=n)"
@@ -104,14 +100,16 @@ class Steps:
         if step is None and self._refused and self._is_inside_refused():
             self.recorder.refuse("step", f"{call}() inside a step that was refused; pass step=n to record it")
             return None
-        try:
-            number = self.last if step is None else int.__index__(operator.index(step))
-        except Exception as error:  # a foreign object may raise anything
-            let_pass(error)
-            number = REFUSED
-        if number is None or not 0 <= number < STEPS:
-            where = "before the first step" if step is None else f"at step {shown(step)}"
-            self.recorder.refuse("step", f"{call}() {where}; use `with run.step(n):`, or pass step=n, from 0 on")
+        number = self.last if step is None else step
+        if type(number) is not int or not 0 <= number < STEPS:
+            try:
+                number = None if step is None else to_step(step)
+            except ValueError as error:
+                self.recorder.refuse("step", f"{call}(): {error}; use `with run.step(n):`, or pass step=n, from 0 on")
+                return None
+        if number is None:
+            where = "before the first step; use `with run.step(n):`, or pass step=n, from 0 on"
+            self.recorder.refuse("step", f"{call}() {where}")
             return None
         if self.open is None:
             self.last = number
@@ -129,7 +127,7 @@ class Steps:
             if not is_plain(values):
                 values, samples, on_device = sort(values, recorder.refuse)
             if type(weight) is not int or weight != 1:
-                weight = to_weight(recorder, weight)
+                weight = 1 if (known := to_amount(recorder, "weight", "log: weight", weight)) is None else known
             now = recorder.clock.now()
             if values:
                 recorder.write(Logged(number, now, values, weight))  # type: ignore[arg-type] # is_plain, or made so

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
+from otel_rl.errors.texts import shown
 from otel_rl.trainer.current import current
 from otel_rl.trainer.no_span import NO_SPAN, NoSpan
 
@@ -17,34 +18,50 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
-def traced(name: str, /, **attributes: object) -> Callable[[F], F]:
-    """Return a decorator that records each call of a function as a phase; without a run it does nothing.
+@overload
+def traced(function: F, /) -> F: ...
+@overload
+def traced(name: str = "", /, **attributes: object) -> Callable[[F], F]: ...
+def traced(name: Any = "", /, **attributes: object) -> Any:
+    """Record each call of a function as a phase; without a run it does nothing.
+
+    It decorates functions, methods and coroutine functions, with or without parentheses: `@traced`,
+    `@traced("generate")`, `@traced(host="a")`.
 
     Args:
-        name: Name of the phase.
+        name: Name of the phase; by default that of the function.
         attributes: Attributes of its span.
 
     Raises:
-        TypeError: The function is a generator, whose call does no work yet.
+        TypeError: It decorates a generator, whose call does no work yet, a class, or no function; the message names
+            the fix.
     """
+    if inspect.isroutine(name) or isinstance(name, (staticmethod, classmethod, type)):
+        return _decorated(cast("Callable[..., Any]", name), "", attributes)
+    return functools.partial(_decorated, name=name, attributes=attributes)
 
-    def decorate(function: F) -> F:
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"{function.__qualname__} is a generator; use `with run.phase({name!r})` inside it")
 
-        def phase() -> Phase | NoSpan:
-            return NO_SPAN if (run := current()) is None else run.phase(name, **attributes)
+def _decorated(function: F, name: object, attributes: dict[str, object]) -> F:
+    if isinstance(function, (staticmethod, classmethod)):
+        return cast("F", type(function)(_decorated(function.__func__, name, attributes)))
+    if inspect.isclass(function) or not callable(function):
+        raise TypeError(f"@traced cannot record {shown(function)}; use it on a function or on methods of a class")
+    is_named = not isinstance(name, str) or str.__len__(name)
+    called: Any = name if is_named else getattr(function, "__name__", type(function).__name__)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{function.__qualname__} is a generator; use `with run.phase({shown(called)})` inside it")
 
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with phase():
-                return function(*args, **kwargs)
+    def phase() -> Phase | NoSpan:
+        return NO_SPAN if (run := current()) is None else run.phase(called, **attributes)
 
-        @functools.wraps(function)
-        async def call_async(*args: Any, **kwargs: Any) -> Any:
-            with phase():
-                return await function(*args, **kwargs)
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with phase():
+            return function(*args, **kwargs)
 
-        return cast("F", call_async if inspect.iscoroutinefunction(function) else call)
+    @functools.wraps(function)
+    async def call_async(*args: Any, **kwargs: Any) -> Any:
+        with phase():
+            return await function(*args, **kwargs)
 
-    return decorate
+    return cast("F", call_async if inspect.iscoroutinefunction(function) else call)

@@ -6,8 +6,11 @@ import enum
 import math
 import struct
 from array import array
+from collections import deque
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +32,12 @@ torch = part("torch")
 FLOATS = st.floats()
 FLOATS32 = st.floats(width=32)
 INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+class Unit(enum.Enum):
+    """A value that is not a number."""
+
+    SECOND = "s"
 
 
 class Level(enum.IntEnum):
@@ -117,6 +126,7 @@ def test_float32(value: float) -> None:
         (Level.HIGH, 3),
         (Percent(0.5), 0.5),
         (Fraction(1, 3), 1 / 3),
+        (Decimal("0.5"), 0.5),
         (np.array(Fraction(1, 4), dtype=object), 0.25),
         (True, 1),
         (np.bool_(False), 0),
@@ -141,12 +151,17 @@ def test_other_numbers(value: object, expected: float) -> None:
         1j,
         np.complex64(1),
         torch.tensor(1j),
-        Decimal("0.5"),
+        {1.0, 2.0},
+        timedelta(seconds=1),
+        datetime(2026, 1, 1, tzinfo=UTC),
+        Unit.SECOND,
+        Path("1"),
         [1.0, "2.0"],
         [[1.0, 2.0], [3.0]],
         [torch.tensor(1.0, device="meta")],
         np.ma.masked,
         np.ma.array(5.0, mask=True),
+        np.ma.array([5.0], mask=True),
         np.ma.array([1.0, 2.0], mask=True).mean(),
         [1.0, np.ma.masked],
         [1.0, np.ma.array([5.0], mask=True)],
@@ -186,6 +201,25 @@ def test_refused_alone(value: object) -> None:
     assert text.startswith("bad: ")
 
 
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        ({1.0}, "set is not a number; it has equal values once: log a list"),
+        (1j, "complex is not a number; log abs(x), or x.real and x.imag"),
+        (np.complex64(1), "complex is not a number; log abs(x), or x.real and x.imag"),
+        (timedelta(1), "timedelta is not a number; log x.total_seconds()"),
+        (Unit.SECOND, "Unit is not a number; log its value, or use run.params()"),
+        (np.ma.array([1.0], mask=True), "all values are masked; leave it out"),
+    ],
+)
+def test_advice(value: object, advice: str) -> None:
+    """A refused value is named with what to log instead."""
+    refused: list[str] = []
+    sort({"x": value}, lambda _, text: refused.append(text))
+
+    assert refused == [f"x: {advice}"]
+
+
 @pytest.mark.parametrize("value", [np.str_("3.5"), np.bytes_(b"3.5"), np.array("3.5", dtype=object)], ids=repr)
 def test_text_in_numpy(value: object) -> None:
     """A text is not a number, also as a NumPy scalar."""
@@ -198,6 +232,7 @@ def test_text_in_numpy(value: object) -> None:
     [
         [1, 2.5],
         (1, 2.5),
+        deque([1, 2.5]),
         array("f", [1, 2.5]),
         [np.float32(1), torch.tensor(2.5)],
         np.array([1, 2.5]),
@@ -220,7 +255,7 @@ def test_samples(value: object) -> None:
     assert (scalars, [1.0, 2.5]) == ({}, array("d", samples["x"]).tolist())
 
 
-@pytest.mark.parametrize("value", [[], (), np.array([]), torch.tensor([]), np.ma.array([1.0], mask=True)], ids=repr)
+@pytest.mark.parametrize("value", [[], (), np.array([]), torch.tensor([]), np.ma.array([])], ids=repr)
 def test_no_samples(value: object) -> None:
     """Empty arrays are left out: a rank may have no samples."""
     assert sort({"x": value}, pytest.fail) == ({}, {}, {})

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy
 
 import otel_rl
 from otel_rl.testing import capture
@@ -38,9 +44,20 @@ _CALLS = (
     'run.log({"loss": 1.0, "kl": None}, step=0)',
     'run.log({"done": True}, step=0)',
     'run.log({"notes": ["a", "b"]}, step=0)',
+    'run.log({"price": Decimal("0.5"), "last": deque([1.0, 3.0])}, step=0)',
+    'run.log({"took": timedelta(seconds=2)}, step=0)',
+    'run.log({"seen": {1, 2}}, step=0)',
+    'run.log({"angle": 1 + 2j}, step=0)',
+    'run.log({"began": datetime.now()}, step=0)',
+    'run.log({"mode": Mode.TRAIN}, step=0)',
+    'run.log({"policy": Path("policy.pt")}, step=0)',
+    'run.log({"length": numpy.ma.array([3.0], mask=True)}, step=0)',
     "run.log({7: 1.0}, step=0)",
     'run.log([("loss", 1.0)], step=0)',
     'run.log({"loss": 1.0}, step=1.5)',
+    'run.log({"loss": 1.0}, step="1")',
+    'run.log({"loss": 1.0}, step=True)',
+    'run.log({"loss": 1.0}, step=-1)',
     'run.log({"loss": 1.0}, 3)',
     "run.log(loss=1.0)",
     "with run.step(1): pass\nwith run.step(0): pass",
@@ -50,6 +67,12 @@ _CALLS = (
     'with run.step(0) as step: step.log({"loss": 1.0})',
     'with run.step(0), run.phase("generate") as phase: phase.log({"tokens": 512})',
     'with run.phase("generate", 0): pass',
+    "with run.phase(None): pass",
+    'run.event("")',
+    'run.queue("prompts", depth=-1, step=0)',
+    "@otel_rl.traced\ndef generate(): pass\ngenerate()",
+    "@otel_rl.traced\nclass Worker: pass",
+    "@otel_rl.traced()\ndef batches(): yield 1",
     'with run.trajectory() as one: one.part("think")',
     'run.finish(); run.log({"loss": 1.0}, step=0)',
     'run.finish("soon")',
@@ -57,6 +80,7 @@ _CALLS = (
 )
 _OF_WANDB = (
     'run.log({"loss": 1.0}, step=0, commit=False)',
+    'run.log(data={"loss": 1.0}, step=0)',
     "run.config.lr",
     "run.config.update({'seed': 1})",
     'run.name = "second"',
@@ -74,6 +98,16 @@ _OF_WANDB = (
     'otel_rl.init(mode="offline")',
     'otel_rl.init(resume="allow")',
 )
+
+
+class Mode(Enum):
+    """A value that users log."""
+
+    TRAIN = "train"
+
+
+_NAMES = {"otel_rl": otel_rl, "numpy": numpy, "Mode": Mode, "Path": Path, "Decimal": Decimal, "deque": deque}
+_NAMES |= {"datetime": datetime, "timedelta": timedelta, "model": None, "artifact": None, "print": str}
 
 
 class Found(NamedTuple):
@@ -105,12 +139,15 @@ def tried(code: str) -> Found:
         known = dict(captured.params)
         logger.addHandler(messages)
         try:
-            exec(code, {"otel_rl": otel_rl, "run": run, "model": None, "artifact": None, "print": str})
+            exec(code, {**_NAMES, "run": run})
         except Exception as error:  # what a user would read
             messages.texts.append(f"{type(error).__name__}: {error}")
         finally:
             logger.removeHandler(messages)
-    found = [f"`{one.name}` = {one.value:g}" for one in captured.values if isinstance(one.value, (int, float))]
+    found = [
+        f"`{one.name}` = {f'{one.value:g}' if isinstance(one.value, (int, float)) else list(one.value)}"
+        for one in captured.values
+    ]
     found += [f"`{name}` = {value}" for name, value in captured.params.items() if name not in known]
     found += [f"step {one.step}" for one in captured.steps]
     found += [f"phase `{one.name}`" for one in captured.phases]

@@ -242,7 +242,7 @@ def test_a_bad_value_costs_itself_alone(recording: Run, records_of: RecordsOf, n
 
 CALLS = ("step", "phase", "log", "completions", "table", "params", "event", "rollout", "trajectory")
 CALLS += ("trained", "dropped", "queue", "environment", "finish")
-_NEED_NOTHING = {"environment", "finish", "phase", "rollout", "trajectory"}
+_NEED_NOTHING = {"environment", "finish", "rollout", "trajectory"}
 _TAKE_ANY_NAME = {"step", "phase", "event", "rollout", "trajectory"}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -63,6 +63,39 @@ def test_traced_coroutine(recording: Run, records_of: RecordsOf) -> None:
 
     assert rollouts == {started(records)[name].parent_id for name in "ab"}
     assert len(rollouts) == 2
+
+
+def test_traced_without_a_name(recording: Run, records_of: RecordsOf) -> None:
+    """The name of a function is that of its phase, with and without parentheses, also of each kind of method."""
+
+    @otel_rl.traced
+    def score() -> int:
+        return 1
+
+    class Worker:
+        @otel_rl.traced()
+        async def generate(self) -> int:
+            return 2
+
+        @otel_rl.traced(host="a")
+        @staticmethod
+        def load() -> int:
+            return 3
+
+        @otel_rl.traced
+        @classmethod
+        def build(cls) -> type:
+            return cls
+
+    assert (score(), asyncio.run(Worker().generate()), Worker.load(), Worker().build()) == (1, 2, 3, Worker)
+    assert [*started(records_of(recording))] == ["score", "generate", "load", "build"]
+
+
+@pytest.mark.parametrize("function", [int, property(len)])
+def test_what_cannot_be_traced(function: Any) -> None:
+    """A class or a property is an error where it is decorated, which says what can be."""
+    with pytest.raises(TypeError, match="use it on a function or on methods of a class"):
+        otel_rl.traced()(function)
 
 
 def test_traced_without_a_run() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,11 +49,11 @@ def step_once(run: Run, number: object) -> None:
 @pytest.mark.parametrize(
     ("call", "reason", "text"),
     [
-        (step_twice, "step", "step 1 after step 1"),
+        (step_twice, "step", "step 1 again; steps count up from 0"),
         (step_back, "step", "step 0 after step 1"),
         (step_in_step, "step", "step 1 inside step 0"),
-        (lambda run: step_once(run, -1), "step", "step -1; steps count up from 0"),
-        (lambda run: step_once(run, 1.0), "step", "step 1.0 is not an integer"),
+        (lambda run: step_once(run, -1), "step", "step -1 is negative; steps count up from 0"),
+        (lambda run: step_once(run, 1.0), "step", "step 1.0 is not an integer, but a float"),
         (lambda run: step_once(run, "1"), "step", "step '1' is not an integer"),
         (lambda run: step_once(run, None), "step", "step None is not an integer"),
         (
@@ -60,9 +61,17 @@ def step_once(run: Run, number: object) -> None:
             "step",
             "log() before the first step; use `with run.step(n):`",
         ),
-        (lambda run: run.log({"loss": 1.0}, step=-1), "step", "log() at step -1"),
-        (lambda run: run.log({"loss": 1.0}, step=1.5), "step", "log() at step 1.5"),
-        (lambda run: run.log({"loss": 1.0}, step=2**64), "step", f"log() at step {2**64}"),
+        (lambda run: run.log({"loss": 1.0}, step=-1), "step", "log(): step -1 is negative; use"),
+        (lambda run: run.log({"loss": 1.0}, step=1.5), "step", "log(): step 1.5 is not an integer, but a float; use"),
+        (lambda run: run.log({"loss": 1.0}, step=2**64), "step", f"log(): step {2**64} is too large"),
+        (lambda run: step_once(run, True), "step", "step True is not an integer, but a bool"),
+        (lambda run: run.event(""), "name", "event: '' is not a name"),
+        (lambda run: run.phase(None), "name", "phase: None is not a name; give it a text"),
+        (lambda run: run.phase("").__enter__(), "name", "phase: '' is not a name; give it a text"),
+        (lambda run: run.table("", {"a": [1]}, step=0), "name", "table: '' is not a name"),
+        (lambda run: run.queue("", depth=1, step=0), "name", "queue: '' is not a name"),
+        (lambda run: run.queue("q", depth=-1, step=0), "queue", "queue q: depth=-1: must be 0 or more, and finite"),
+        (lambda run: run.queue("q", depth=1, waited=-0.5, step=0), "queue", "queue q: waited=-0.5: must be 0"),
         (lambda run: run.log({"loss": "low"}, step=0), "value", "loss: str is not a number"),
         (lambda run: run.log({7: 1.0}, step=0), "name", "invalid metric name 7: must be a non-empty str"),
         (lambda run: run.log(None, step=0), "log", "log: None is not a mapping"),
@@ -135,6 +144,24 @@ def test_each_mistake_is_named(recording: Run, caplog: pytest.LogCaptureFixture)
         *recording.finish(0).refused
     ]
     assert list(recording.finish(0).refused.values()) == [20, 20, 20, 20]
+
+
+def test_wrong_steps_are_named_by_their_kind(recording: Run) -> None:
+    """Each kind of wrong step has a count of its own; other numbers are the same mistake."""
+    for step in ("a", -1, -2, math.nan, 1.5, 2.5, True, 2**64):
+        recording.log({"loss": 1.0}, step=step)  # type: ignore[arg-type]
+
+    assert [*recording.finish(0).refused.values()] == [1, 2, 1, 2, 1, 1]
+
+
+def test_the_part_of_a_phase_needs_a_name(recording: Run, records_of: RecordsOf) -> None:
+    """A part without a name is refused, and values are recorded inside."""
+    with recording.step(0), recording.phase("train") as phase, phase.part("") as part:
+        part.log({"loss": 1.0})
+    records = records_of(recording)
+
+    assert (refusals(records), logged(records)) == ({"name": 1}, [(0, {"loss": 1.0})])
+    assert [*started(records)] == ["train"]
 
 
 def test_mistakes_are_bounded(recording: Run, caplog: pytest.LogCaptureFixture) -> None:
