@@ -3,7 +3,8 @@
 `OTEL_RL_CAPTURE=wandb,tensorboard otel-rl run -- python train.py`, or `capture("wandb")` in code before the tracker is
 used. The tracker gets its values first and unchanged. Every number that it charts is recorded, a truth value as 0 or 1
 and an array of one element as its element; everything else is counted. Names are those of the tracker; nested ones are
-joined as in its charts (`loss.policy`). `wandb_axes` says at which step a value of W&B is.
+joined as in its charts (`loss.policy` in W&B, `loss/policy` in SwanLab and TensorBoard; trackio charts none).
+`wandb_axes` says at which step a value of W&B is.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _OWN_THREADS = "otel-rl-"  # the names of otel-rl's threads, which write to trac
 
 def patch_wandb(module: Any, patches: Patches) -> None:
     """Record what goes through `wandb.Run.log`, at the steps of the axes that `define_metric` declares."""
-    recorder = _Recorder("wandb")
+    recorder = _Recorder("wandb", between=".")
     axes_of: WeakKeyDictionary[Any, Axes] = WeakKeyDictionary()
 
     def define(run: Any, given: dict[str, Any]) -> None:
@@ -43,7 +44,7 @@ def patch_wandb(module: Any, patches: Patches) -> None:
         answer = function(*args, **kwargs)
         with harmless("capture"):
             given = dict(zip(("data", "step"), args, strict=False)) | kwargs
-            values = dict(flat(given.get("data") or {}, between="."))
+            values = recorder.flat(given.get("data") or {})
             axes = axes_of.setdefault(run, Axes())
             for step, of_step in axes.by_step(values, given.get("step"), counter).items():
                 recorder.record(of_step, step, project=getattr(run, "project", ""))
@@ -59,7 +60,7 @@ def patch_wandb(module: Any, patches: Patches) -> None:
 
 def patch_summary_writer(module: Any, patches: Patches) -> None:
     """Record what goes through a `SummaryWriter`'s `add_scalar` and `add_scalars`; without a step it is step 0."""
-    recorder = _Recorder("tensorboard")
+    recorder = _Recorder("tensorboard", between="/")
 
     def one(writer: Any, given: dict[str, Any]) -> None:
         value = given["scalar_value"]
@@ -67,8 +68,7 @@ def patch_summary_writer(module: Any, patches: Patches) -> None:
         recorder.record({str(given["tag"]): value}, given.get("global_step") or 0)
 
     def several(writer: Any, given: dict[str, Any]) -> None:
-        values = {f"{given['main_tag']}/{name}": value for name, value in given["tag_scalar_dict"].items()}
-        recorder.record(values, given.get("global_step") or 0)
+        recorder.record({str(given["main_tag"]): dict(given["tag_scalar_dict"])}, given.get("global_step") or 0)
 
     for name, arguments, record in (
         ("add_scalar", ("tag", "scalar_value", "global_step"), one),
@@ -113,11 +113,11 @@ def patch_mlflow(module: Any, patches: Patches) -> None:
 
 def patch_swanlab(module: Any, patches: Patches) -> None:
     """Record what goes through SwanLab's `log`."""
-    recorder = _Recorder("swanlab")
+    recorder = _Recorder("swanlab", between="/")
 
     def log(run: Any, given: dict[str, Any]) -> None:
         step = given.get("step")
-        recorder.record(dict(flat(given.get("data") or {})), run._ctx._global_step if step is None else step)
+        recorder.record(given.get("data") or {}, run._ctx._global_step if step is None else step)
 
     patches.observe(module, "Run.log", ("data", "step"), log, what="capture")
 
@@ -138,17 +138,23 @@ class _Recorder:
 
     Args:
         tracker: The name of the tracker.
+        between: How its charts join nested names; empty if it charts no nested values.
     """
 
-    def __init__(self, tracker: str) -> None:
-        self._tracker = tracker
+    def __init__(self, tracker: str, between: str = "") -> None:
+        self._tracker, self._between = tracker, between
         self._given_up = False
         self._recording: Recording | None = None
+
+    def flat(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values under the names of the tracker's charts."""
+        return dict(flat(values, between=self._between)) if self._between else dict(values)
 
     def record(self, values: Mapping[str, Any], step: int | None, **options: str) -> None:
         """Record the numbers among the values, and count the others."""
         if self._given_up or threading.current_thread().name.startswith(_OWN_THREADS):
             return
+        values = self.flat(values)
         numbers = {name: number for name, value in values.items() if (number := _number(value)) is not None}
         run = otel_rl.current()
         if run is None and not numbers:

@@ -69,7 +69,7 @@ import swanlab
 swanlab.init(project="p", mode="offline", log_dir="swan")
 for n in range(10):
     swanlab.log({"loss": 1 / (n + 1)}, step=n * 2)
-swanlab.log({"acc": 0.5, "val": 0.25})
+swanlab.log({"acc": 0.5, "val": 0.25, "actor": {"kl": {"mean": 0.5}}})
 swanlab.finish()
 """,
     "trackio": """
@@ -77,7 +77,7 @@ import trackio
 run = trackio.init(project="p", auto_log_gpu=False)
 for n in range(10):
     trackio.log({"loss": 1 / (n + 1)}, step=n * 2)
-trackio.log({"acc": 0.5, "val": 0.25})
+trackio.log({"acc": 0.5, "val": 0.25, "actor": {"kl": {"mean": 0.5}}})
 trackio.finish()
 """,
 }
@@ -110,7 +110,7 @@ def test_captured(tracker: str, tmp_path: Path) -> None:
 
     assert [rows[n * 2]["loss"] for n in range(10)] == [1 / (n + 1) for n in range(10)]
     assert [rows[step][name] for step, name in zip(last, names, strict=True)] == [0.5, 0.25]
-    more = {"wandb": ("kl", "actor.kl.mean", "is_last")}.get(tracker, ())
+    more = {"wandb": ("kl", "actor.kl.mean", "is_last"), "swanlab": ("actor/kl/mean",)}.get(tracker, ())
     assert {name for row in rows.values() for name in row} == {"loss", *names, *more}
     assert tracker != "wandb" or rows[100] == {"kl": 0.125}
     assert tracker != "wandb" or (rows[18]["actor.kl.mean"], rows[18]["is_last"]) == (0.5, 1)
