@@ -107,4 +107,7 @@ def _below(top: Path) -> Iterator[Path]:
 
 
 def _is_run(directory: Path) -> bool:
-    return any((directory / sign).exists() for sign in _SIGNS)
+    try:
+        return any((directory / sign).exists() for sign in _SIGNS)
+    except PermissionError:  # another user's
+        return False

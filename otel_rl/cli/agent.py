@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 def agent(run_dir: Path, *, once: bool) -> None:
     """Run the agent of a run: deliver the records of its journals.
 
-    RUN is a run directory, or the id or the name of a run in OTEL_RL_DIR (runs), or newest.
+    RUN is a run directory, a directory of runs (the newest one), the id or the name of a run in OTEL_RL_DIR (runs), or
+    newest.
 
     With --once, it delivers everything that this machine can reach, and reports data that is only on other machines. If
     another agent is still delivering after the training, it waits for that agent. It opens no ports.

@@ -20,7 +20,10 @@ _WIDTH = 24
 @click.argument("run", type=Run(), default="newest")
 @click.option("-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path), help="The file to write.")
 def report(run: Path, file: Path | None) -> None:
-    """Write RUN as one HTML file that makes no request: a directory, an id, a name, or the newest run.
+    """Write RUN as one HTML file that makes no request.
+
+    RUN is a run directory, a directory of runs, an id or a name. Without it, and in a directory of runs, it is the
+    newest one.
 
     The file begins with what was found, and shows the evidence below: curves, phases, the timeline, memory, events.
     Open it from disk, or send it. Without -o, it is report.html in the run directory, or in the working directory if
@@ -33,9 +36,6 @@ def report(run: Path, file: Path | None) -> None:
         raise click.ClickException(f"{place.absolute().parent} is not a directory that can be written")
     try:
         write_report(run, place, _progress)
-    except OSError as error:
-        reason = f"{error.filename or place}: {error.strerror}" if error.strerror else str(error)
-        raise click.ClickException(reason) from error
     finally:
         _clear()
     written = place.absolute()

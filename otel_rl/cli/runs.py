@@ -1,4 +1,4 @@
-"""How every command names a run: a directory, an id, a name, or `newest`."""
+"""How every command names a run: its directory, a directory of runs, an id, a name, or `newest`."""
 
 from __future__ import annotations
 
@@ -6,43 +6,36 @@ import contextlib
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
+from otel_rl.archive.runs import Place, places_of
 from otel_rl.cli.terminal import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
 _RESPONDS_WITHIN_S = 30.0
 NEWEST = "newest"
 """The name of the run that was created or resumed last."""
 
 
-class _Identity(msgspec.Struct):
-    """What `run.json` says about which run it is."""
-
-    id: str
-    name: str = ""
-
-
-class _Found(NamedTuple):
-    """A run below `OTEL_RL_DIR`, and when it was created or resumed, in seconds since the epoch."""
-
-    path: Path
-    begun: float
-    identity: _Identity
-
-
 class Run(click.ParamType):  # type: ignore[type-arg] # generic for type checkers, since click 8.4
-    """A run: its directory, or, below `OTEL_RL_DIR` (`runs`), its id, its name (the newest such run) or `newest`."""
+    """A run: its directory, a directory above it, or, below `OTEL_RL_DIR` (`runs`), its id, its name or `newest`.
+
+    Of several runs of a directory or a name, the newest one is meant. With `several`, a directory means all of them.
+    """
 
     name = "run"
 
+    def __init__(self, *, several: bool = False) -> None:
+        self._several = several
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the directory of the run. A file system that does not respond ends the process."""
+        if self._several and os.path.isdir(value):  # noqa: PTH112 - it may have a null byte
+            return Path(value)
         results: list[Path | str] = []
         thread = threading.Thread(target=lambda: results.append(_resolve(str(value))), daemon=True)
         thread.start()
@@ -59,27 +52,34 @@ class Run(click.ParamType):  # type: ignore[type-arg] # generic for type checker
 
 def _resolve(name: str) -> Path | str:
     """Return the directory of a run, or why there is none."""
-    place = Path(name)
+    place, parent = Path(name), Path(os.environ.get("OTEL_RL_DIR", "runs"))
     try:
         if place.is_dir():
-            return place
-        parent = Path(os.environ.get("OTEL_RL_DIR", "runs"))
-        runs = list(_below(parent))
+            return _newest(_below(place)) or place  # the command says what such a directory lacks
+        runs = _below(parent)
     except (OSError, ValueError) as error:  # a name with a null byte
         return f"{name}: {error}"
-    ids = {run.path for run in runs if run.identity.id == name}
-    if len(ids) > 1:
-        return f"{name} is the id of {len(ids)} runs; give one of the directories: {', '.join(map(str, sorted(ids)))}"
-    same = [run for run in runs if name == NEWEST or run.path in ids or (not ids and run.identity.name == name)]
-    if not same and name == NEWEST:
+    same = [run for run in runs if run.id == name]
+    if len(same) > 1:
+        places = ", ".join(sorted(str(run.path) for run in same))
+        return f"{name} is the id of {len(same)} runs; give one of the directories: {places}"
+    found = _newest(runs if name == NEWEST else same or [run for run in runs if run.name == name])
+    if found is None and name == NEWEST:
         return f"no run in {parent}; record one with: otel-rl demo, or: otel-rl run -- COMMAND"
-    if not same:
-        return f"{name} is not a directory, and no run in {parent} has this id or name"
-    return max(same, key=lambda run: run.begun).path
+    return found or f"{name} is not a directory, and no run in {parent} has this id or name"
 
 
-def _below(parent: Path) -> Iterator[_Found]:
-    for manifest in parent.glob("*/*/run.json"):
-        with contextlib.suppress(OSError, msgspec.DecodeError):  # damaged, or another user's: not found by its name
-            identity = msgspec.json.decode(manifest.read_bytes(), type=_Identity)
-            yield _Found(manifest.parent, manifest.stat().st_mtime, identity)
+def _below(directory: Path) -> list[Place]:
+    try:
+        return places_of(directory)
+    except FileNotFoundError:
+        return []
+
+
+def _newest(runs: Sequence[Place]) -> Path | None:
+    """Return the directory of the run that was created or resumed last."""
+    begun: dict[Path, float] = {}
+    for run in runs:
+        with contextlib.suppress(OSError):  # it was removed meanwhile, or has rows alone
+            begun[run.path] = (run.path / "run.json").stat().st_mtime
+    return max((run.path for run in runs), key=lambda path: begun.get(path, 0.0), default=None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import click
@@ -11,7 +13,19 @@ from otel_rl.errors.sinks import one_line
 
 
 class Commands(click.Group):
-    """Commands whose errors are one line each without control characters."""
+    """Commands whose errors, those of files too, are one line each without control characters."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the command line with the standard streams that were closed; those are `None` in Python."""
+        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+            if getattr(sys, name) is None:
+                setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115
+        try:
+            return super().main(*args, **options)
+        except OSError as error:  # not a broken pipe, as of `| head`, after which click ends quietly
+            where = f"{error.filename}: " if error.filename else ""
+            say(f"Error: {where}{error.strerror or error}", err=True)
+            sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""

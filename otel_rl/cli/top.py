@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 def top(runs: tuple[Path, ...], *, once: bool, as_json: bool, ascii_alone: bool) -> None:
     """Show what each rank of a run does, where the time goes, and how the main metrics develop.
 
-    RUN is a run directory, or the id or the name of a run in OTEL_RL_DIR (runs); without it, the newest one. Several
-    runs are shown as a list, with their curves laid over each other.
+    RUN is a run directory, a directory of runs, or the id or the name of a run in OTEL_RL_DIR (runs). Without it, and
+    in a directory of runs, it is the newest one. Several runs are shown as a list, with their curves laid over each
+    other.
 
     Enter goes from a rank to a step and to a phase, Esc returns, / searches, left and right look at earlier steps, and
     ? shows all keys.
@@ -33,10 +34,7 @@ def top(runs: tuple[Path, ...], *, once: bool, as_json: bool, ascii_alone: bool)
     from otel_rl.view.terminal import show
     from otel_rl.view.terminal.ansi import this_terminal
 
-    try:
-        places = [place_of(run) for run in runs or (Run().convert(NEWEST, None, None),)]
-    except FileNotFoundError as error:
-        raise click.ClickException(str(error)) from None
+    places = [place_of(run) for run in runs or (Run().convert(NEWEST, None, None),)]
     terminal = this_terminal(ascii_alone=ascii_alone)
     is_live = not once and all(
         stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)

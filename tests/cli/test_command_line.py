@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
+import otel_rl
 from otel_rl.cli import main
 from tests.processes import run_python
 
@@ -31,6 +34,18 @@ print("loaded:", [name for name in {HEAVY} if name in sys.modules])
 """
 
     assert run_python(script, tmp_path).endswith("loaded: []\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", [">&-", "2>&1 >/dev/full", "| true"])
+def test_an_output_that_cannot_be_written(output: str, tmp_path: Path) -> None:
+    """Closed, full or not read: no command prints a traceback."""
+    otel_rl.init(dir=tmp_path, agent="off", exporters=[], quiet=True, id="one").finish(0)
+    calls = [*(f"{name} --help" for name in main.commands), f"ls {tmp_path}", f"top --once {tmp_path}", "ls --json one"]
+    script = "\n".join(f"{sys.executable} -m otel_rl.cli {call} {output}" for call in calls)
+    ended = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert "Traceback" not in ended.stderr + ended.stdout
 
 
 def test_status_as_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

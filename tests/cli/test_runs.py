@@ -40,6 +40,14 @@ def test_a_directory_is_itself(runs: dict[str, Path]) -> None:
     assert Run().convert(str(runs["a-1"]), None, None) == runs["a-1"]
 
 
+def test_a_directory_of_runs(runs: dict[str, Path]) -> None:
+    """Means its newest run, and all of them where a command takes several."""
+    assert Run().convert("runs/p", None, None) == runs["a-2"]
+    assert Run().convert("runs", None, None) == runs["b-1"]
+    assert Run(several=True).convert("runs/p", None, None) == Path("runs/p")
+    assert Run(several=True).convert("a-1", None, None) == runs["a-1"]
+
+
 def test_the_directory_of_all_runs(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Is that of `OTEL_RL_DIR`."""
     monkeypatch.chdir("/")
