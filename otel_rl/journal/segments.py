@@ -102,16 +102,18 @@ class Released(msgspec.Struct, frozen=True):
     records: int = 0  # number of records in the removed segments, where a reader reports it
 
 
-def note_dropped(segment: Path) -> None:
+def note_dropped(segment: Path, records: int) -> None:
     """Note how many records and bytes are in a segment that will be removed, whether they were read or not.
+
+    The segment itself is not read: the caller is the trainer's thread.
 
     Raises:
         OSError: It is not there, or the note cannot be written.
     """
-    content = segment.read_bytes()
+    size = segment.stat().st_size
     fd = open_file(segment.with_name(_DROPPED), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     try:
-        os.write(fd, b"%d %d %d\n" % (int(segment.stem), content.count(MAGIC), len(content)))
+        os.write(fd, b"%d %d %d\n" % (int(segment.stem), records, size))
     finally:
         os.close(fd)
 

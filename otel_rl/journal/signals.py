@@ -27,9 +27,6 @@ _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 """Batch systems, Kubernetes, closed terminals and limits of CPU time send them; by default they end the process."""
 
 
-_watched: set[Watched] = set()
-
-
 class Watched:
     """The signals that would end this process, each with a file in its journal, until `close`."""
 
@@ -38,7 +35,6 @@ class Watched:
 
     def begin(self, journal: Path) -> None:
         """Watch them from now on."""
-        _watched.add(self)
         for number in _ENDS:
             with suppress(OSError, ValueError, RuntimeError):  # no descriptors or no room is left
                 if signal.getsignal(number) is signal.SIG_DFL and not _is_caught(number):
@@ -56,15 +52,6 @@ class Watched:
                 with suppress(OSError):
                     Path(file.name).unlink()
         self._files.clear()
-        _watched.discard(self)
-
-
-def _leave_to_the_parent() -> None:
-    for one in list(_watched):
-        one.close(in_child=True)
-
-
-os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 def _is_caught(number: int) -> bool:

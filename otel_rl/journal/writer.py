@@ -91,6 +91,7 @@ class Writer:
         for draft in directory.glob(f"*{_DRAFT}"):  # left by a killed process
             draft.unlink(missing_ok=True)
         self._kept = {number: segment_path(directory, number).stat().st_size for number in segment_numbers(directory)}
+        self._records: dict[int, int] = {}  # in full segments, by their numbers
         self._segment = self._reserve(max(self._kept, default=0) + 1, 0)
         self._begin(self._segment)
 
@@ -117,6 +118,7 @@ class Writer:
                 if _ticks() > self._ask_at:
                     self._ask(segment, size)
                 segment.write(frame)
+                segment.records += 1  # CPython does not switch threads in between
                 break
             except ValueError:  # the segment is full
                 self._move_on(segment, size)
@@ -182,6 +184,7 @@ class Writer:
             if following is not reserved:
                 reserved.discard()
         full.seal()  # before readers can see the next one, since they then leave this one
+        self._records[full.number] = full.records
         self._begin(following)
         if self._segment is full:
             self._segment = following
@@ -198,8 +201,9 @@ class Writer:
             if sum(list(self._kept.values())) <= self._limit_bytes:
                 break
             oldest = segment_path(self._directory, number)
-            with contextlib.suppress(OSError):  # the agent removes those that it has read; the others are rarely there
-                note_dropped(oldest)
+            if records := self._records.pop(number, 0):  # else an earlier writer's
+                with contextlib.suppress(OSError):  # the agent has removed it, as it does with those that it has read
+                    note_dropped(oldest, records)
             oldest.unlink(missing_ok=True)
             self._kept.pop(number, None)
 
@@ -213,7 +217,7 @@ class _Segment:
 
     __slots__ = (
         *("after", "ask", "draft", "file", "map", "number", "path"),
-        *("populate_at", "populated", "size", "tell", "write"),
+        *("populate_at", "populated", "records", "size", "tell", "write"),
     )
 
     def __init__(self, directory: Path, number: int, size: int) -> None:
@@ -221,7 +225,7 @@ class _Segment:
         self.path = segment_path(directory, number)
         self.draft = directory / f"{number:08d}.{next(_drafts)}{_DRAFT}"
         self.after: dict[None, _Segment] = {}  # at most one entry; `setdefault` decides between threads
-        self.populate_at = self.populated = 0
+        self.populate_at = self.populated = self.records = 0
         fd = open_file(self.draft, os.O_CREAT | os.O_RDWR | os.O_TRUNC)
         try:
             _reserve(fd, size)

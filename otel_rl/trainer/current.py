@@ -73,8 +73,9 @@ def steps_of(run: Run) -> Steps:
 
 
 def _silence_child() -> None:
-    if (run := current()) is not None:
-        run._recorder.go_silent()
+    if _current is not None:
+        _current._recorder.go_silent()
+        _current._session.leave_to_parent()
         make_current(None)
 
 

@@ -134,6 +134,9 @@ class Unrecorded:
     def check(self) -> None:
         """Do nothing: there are no files and no agent."""
 
+    def leave_to_parent(self) -> None:
+        """Do nothing: no signal is watched."""
+
     def write_end(self, _end: Finished) -> bool:
         """Write nothing."""
         return False

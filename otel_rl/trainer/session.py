@@ -135,6 +135,10 @@ class Session:
         shutil.rmtree(self._claim.path, ignore_errors=True)
         self._claim.release()
 
+    def leave_to_parent(self) -> None:
+        """Leave the signals alone: this is a forked child."""
+        self._signals.close(in_child=True)
+
     def check(self) -> None:
         """Check the journal and the agent: 50 µs, once a second, on the trainer's thread. It does not raise."""
         if os.getpid() != self._pid:
