@@ -6,7 +6,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.insight.facts import PhaseShare
-from otel_rl.insight.recorded import PHASE, STEP_TIME, in_sample
+from otel_rl.insight.recorded import PHASE, in_sample
+from otel_rl.semconv.main_metrics import STEP_TIME
 from otel_rl.semconv.phase_categories import category_of
 
 if TYPE_CHECKING:

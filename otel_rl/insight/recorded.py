@@ -19,7 +19,7 @@ from otel_rl.archive.tables import SPANS
 from otel_rl.archive.valid import literal
 from otel_rl.errors import UNDECODABLE
 from otel_rl.insight.series import EMPTY, Series
-from otel_rl.semconv.main_metrics import MainMetrics
+from otel_rl.semconv.main_metrics import STEP_TIME, MainMetrics
 from otel_rl.setup.parts import ARCHIVE
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from otel_rl.archive.result import Result
     from otel_rl.semconv.main_metrics import Topic
 
-STEP_TIME = "time/step"
-"""The wall time of a step, as otel-rl derives it: of the rank that took longest."""
 _MOST_EVENTS = 10_000
 TROUBLE = (
     semconv.EVENT_STRAGGLER,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from otel_rl.semconv.dialect import Reading
 
+STEP_TIME = "time/step"
+"""The wall time of a step, as otel-rl derives it: of the rank that took longest."""
 Topic = Literal[
     "reward",
     "reward_components",

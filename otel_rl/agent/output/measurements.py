@@ -14,6 +14,7 @@ from otel_rl.agent.output.gauges import Gauges
 from otel_rl.agent.steps.forensics import HostMemory
 from otel_rl.agent.steps.state import is_remote
 from otel_rl.export import Machine, Row
+from otel_rl.semconv.main_metrics import STEP_TIME
 from otel_rl.setup.launcher import node_number
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class Measurements:
             for n, v in row.values.items()
             if (r := self._vocabulary.read(n)) and not r.attributes
         }
-        rate = known.get(semconv.METRIC_TOKENS_RATE, 0.0) * row.values.get("time/step", 0.0)
+        rate = known.get(semconv.METRIC_TOKENS_RATE, 0.0) * row.values.get(STEP_TIME, 0.0)
         return known.get(semconv.METRIC_TRAIN_STEP_TOKENS, rate)
 
     def _named(self, points: Iterable[Point]) -> dict[str, int | float]:

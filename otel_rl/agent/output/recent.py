@@ -14,6 +14,7 @@ from otel_rl.agent.analysis.goodput import ROLLOUTS, TRAINER
 from otel_rl.archive.now import Curve, EventNow, PhaseTime, Progress
 from otel_rl.errors.redaction import redacted
 from otel_rl.export import Ended, Event, Params, Row
+from otel_rl.semconv.main_metrics import STEP_TIME
 from otel_rl.semconv.phase_categories import category_of
 from otel_rl.semconv.shown_metrics import shown_metrics
 from otel_rl.semconv.total_steps import total_steps
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from otel_rl.export import Item
     from otel_rl.semconv.vocabulary import Vocabulary
 
-STEP_TIME = "time/step"
 _POINTS = 60
 """Points of a curve: as many as a terminal of 80 columns can show."""
 _USUAL, _BEFORE = 20, 60

@@ -11,6 +11,7 @@ import msgspec
 
 from otel_rl import semconv
 from otel_rl.semconv import registry
+from otel_rl.semconv.main_metrics import STEP_TIME
 from otel_rl.stats import efficiency
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def derived(
     known = {reading.metric: value * reading.factor for name, value in values.items() if (reading := read(name))}
     found = _times(step)
     if step.seconds > 0:
-        found["time/step"] = step.seconds
+        found[STEP_TIME] = step.seconds
         found["perf/steps_per_second"] = 1 / step.seconds
     for phase, tokens in step.tokens.items():
         if tokens > 0 and (seconds := step.phases.get(phase, 0.0)) > 0:

@@ -10,9 +10,9 @@ import numpy as np
 
 from otel_rl.insight import wording
 from otel_rl.insight.facts import Evidence, Finding
-from otel_rl.insight.recorded import STEP_TIME
 from otel_rl.insight.shifts import Shift, shifts
 from otel_rl.insight.work import works
+from otel_rl.semconv.main_metrics import STEP_TIME
 from otel_rl.semconv.phase_categories import category_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 from otel_rl.insight import wording
 from otel_rl.insight.facts import Evidence, Finding
 from otel_rl.insight.phases import by_category
-from otel_rl.insight.recorded import STEP_TIME
+from otel_rl.semconv.main_metrics import STEP_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from otel_rl.insight.recorded import STEP_TIME
+from otel_rl.semconv.main_metrics import STEP_TIME
 from otel_rl.view.page.packed import packed, packed_steps, packed_times
 
 if TYPE_CHECKING:

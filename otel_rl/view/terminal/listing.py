@@ -9,6 +9,7 @@ import msgspec
 
 from otel_rl.archive.runs import places_of
 from otel_rl.insight.facts import State
+from otel_rl.semconv.main_metrics import STEP_TIME
 from otel_rl.view.terminal import drawing, words
 from otel_rl.view.terminal.lines import Span, fit, fit_line, line, right, safe, width
 from otel_rl.view.terminal.present import present_of
@@ -180,4 +181,4 @@ def _goes_to(run: Present) -> Span:
 
 
 def _metrics(run: Present) -> list[Curve]:
-    return [one for one in run.progress.curves if one.points and one.name != "time/step"]
+    return [one for one in run.progress.curves if one.points and one.name != STEP_TIME]

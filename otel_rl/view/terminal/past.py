@@ -18,10 +18,11 @@ from otel_rl.archive.valid import literal
 from otel_rl.export import Ended
 from otel_rl.insight import facts_of
 from otel_rl.journal.atomic_files import read_json
+from otel_rl.semconv.main_metrics import STEP_TIME
 from otel_rl.semconv.shown_metrics import shown_metrics
 from otel_rl.semconv.total_steps import total_steps
 from otel_rl.view.terminal.phases import Phase, exclusive
-from otel_rl.view.terminal.present import STEP_TIME, present_of
+from otel_rl.view.terminal.present import present_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

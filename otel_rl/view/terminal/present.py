@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from otel_rl.archive.runs import Place
     from otel_rl.export import Outcome
 
-STEP_TIME = "time/step"
-"""The metric with the time of a step in seconds."""
 _WORST: tuple[Outcome, ...] = ("crashed", "lost", "failed", "finished")
 
 
