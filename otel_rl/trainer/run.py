@@ -234,16 +234,15 @@ class Run(WithHabits):
             weight: Number of observations that the scalars stand for, 0 or more; means over ranks are weighted by it.
             commit: No effect, as all values of a step are one row; code written for W&B passes it.
         """
-        recorder = self._recorder
         try:
             if _extra or _unknown:
                 values = _unknown.pop("data", values)  # what W&B calls them
-                refuse_extra(recorder, "log", _extra, _unknown, "; write run.log({name: value, …}, step=n)")
+                refuse_extra(self._recorder, "log", _extra, _unknown, "; write run.log({name: value, …}, step=n)")
                 if _extra:  # perhaps a step: then the values do not belong to the open one
                     return
             self._steps.log(values, step, weight)
         except Exception as error:
-            recorder.refuse_error("log", error)
+            self._recorder.refuse_error("log", error)
 
     @never_raises
     def table(self, name: str, data: object, *, step: int | None = None) -> None:
