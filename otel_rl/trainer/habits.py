@@ -37,57 +37,38 @@ INSTEAD: Mapping[str, str] = {
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
+def _itself(absent: Any, *_given: object, **_named: object) -> Any:
+    return absent
+
+
+def _nothing(*_given: object) -> None:
+    pass
+
+
 class Absent(str):
     """A stand-in for such an attribute: an empty text that can also be called, indexed, assigned to and entered."""
 
     __slots__ = ()
+    __call__ = __enter__ = __getitem__ = _itself
+    __exit__ = __setattr__ = __setitem__ = _nothing
+    __lt__ = __gt__ = __le__ = __ge__ = lambda *_: False
+    __add__ = __radd__ = __sub__ = __rsub__ = lambda _, other: other
+    __hash__ = str.__hash__
 
-    def __call__(self, *_given: object, **_named: object) -> Absent:
-        """Do nothing."""
-        return self
+    def __format__(self, _spec: str) -> str:
+        return ""
+
+    def __index__(self) -> int:
+        return 0
 
     def __getattr__(self, name: str) -> Absent:
         if name.startswith("_"):
             raise AttributeError(name)
         return self
 
-    def __setattr__(self, name: str, value: object) -> None:
-        """Forget the value."""
-
-    def __getitem__(self, key: object) -> Absent:
-        return self
-
-    def __setitem__(self, key: object, value: object) -> None:
-        """Forget the value."""
-
-    def __enter__(self) -> Absent:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        """Do nothing."""
-
-    def get(self, key: object, default: Any = None) -> Any:
+    def get(self, _key: object, default: Any = None) -> Any:
         """Return the default."""
         return default
-
-    def __lt__(self, other: object) -> bool:
-        return False
-
-    __gt__ = __le__ = __ge__ = __lt__
-
-    def __format__(self, spec: str) -> str:
-        return ""
-
-    def __add__(self, other: Any) -> Any:
-        return other
-
-    __radd__ = __sub__ = __rsub__ = __add__
-
-    def __index__(self) -> int:
-        return 0
-
-    def __hash__(self) -> int:
-        return hash("")
 
 
 class Config(dict[str, Any]):
