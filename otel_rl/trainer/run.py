@@ -236,7 +236,7 @@ class Run(WithHabits):
         """
         try:
             if _extra or _unknown:
-                values = _unknown.pop("data", values)  # what W&B calls them
+                values = _unknown.pop("data", values) if values is _NO_VALUES else values  # what W&B calls them
                 refuse_extra(self._recorder, "log", _extra, _unknown, "; write run.log({name: value, …}, step=n)")
                 if _extra:  # perhaps a step: then the values do not belong to the open one
                     return

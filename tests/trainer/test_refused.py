@@ -146,6 +146,14 @@ def test_each_mistake_is_named(recording: Run, caplog: pytest.LogCaptureFixture)
     assert list(recording.finish(0).refused.values()) == [20, 20, 20, 20]
 
 
+def test_values_by_the_keyword_of_wandb(recording: Run, records_of: RecordsOf) -> None:
+    """`data=` is recorded where no other values are given."""
+    recording.log(data={"loss": 1.0}, step=0)  # type: ignore[call-arg]
+    recording.log({"kl": 2.0}, data={"loss": 3.0}, step=0)  # type: ignore[call-arg]
+
+    assert (logged(records_of(recording)), recording.refused) == ([(0, {"loss": 1.0}), (0, {"kl": 2.0})], {"log": 1})
+
+
 def test_wrong_steps_are_named_by_their_kind(recording: Run) -> None:
     """Each kind of wrong step has a count of its own; other numbers are the same mistake."""
     for step in ("a", -1, -2, math.nan, 1.5, 2.5, True, 2**64):
