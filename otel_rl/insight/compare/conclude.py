@@ -20,9 +20,8 @@ from otel_rl.insight.compare.comparison import (
 from otel_rl.insight.compare.difference import difference
 from otel_rl.insight.compare.sentences import sentences, size
 from otel_rl.insight.compare.sides import STEPS_PER_SECOND, THROUGHPUT, Sides
-from otel_rl.insight.recorded import STEP_TIME
 from otel_rl.insight.work import works
-from otel_rl.semconv.main_metrics import entries
+from otel_rl.semconv.main_metrics import STEP_TIME, entries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

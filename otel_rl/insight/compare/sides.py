@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from otel_rl.insight.recorded import STEP_TIME, Recorded
+from otel_rl.insight.recorded import Recorded
 from otel_rl.insight.series import Series
-from otel_rl.semconv.main_metrics import entries
+from otel_rl.semconv.main_metrics import STEP_TIME, entries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
