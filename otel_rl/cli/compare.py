@@ -17,7 +17,17 @@ class _CannotCompareError(click.ClickException):
     exit_code = 3
 
 
-@click.command(short_help="Compare runs, and gate on the difference.")
+class _Compare(click.Command):
+    """A command whose mistakes have an exit code of their own: click's is 2."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            raise _CannotCompareError(error.format_message()) from error
+
+
+@click.command(cls=_Compare, short_help="Compare runs, and gate on the difference.")
 @click.argument("base", type=Run())
 @click.argument("new", nargs=-1, required=True, type=Run())
 @click.option("--base", "more", multiple=True, type=Run(), help="A further run of the base; can be repeated.")

@@ -246,9 +246,10 @@ def test_the_command_exits_by_its_gates(tmp_path: Path) -> None:
         CliRunner().invoke(main, ["compare", *places, "--gate", gate]).exit_code
         for gate in ("step_time:+20%", "step_time:+1%", "step_time:+6.1%", "nothing:+1%", "step_time")
     ]
+    codes.append(CliRunner().invoke(main, ["compare", places[0], "nowhere"]).exit_code)
     result = CliRunner().invoke(main, ["compare", *places, "--json"])
 
-    assert codes == [0, 1, 2, 3, 3]
+    assert codes == [0, 1, 2, 3, 3, 3]
     assert json.loads(result.stdout)["phases"][0]["phase"] == "generate"
 
 
