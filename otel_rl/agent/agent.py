@@ -23,7 +23,7 @@ from otel_rl.agent.output.exporters import Exporters
 from otel_rl.agent.output.measurements import Measurements
 from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.agent.output.present import Present
-from otel_rl.agent.output.targets import Target, sweep
+from otel_rl.agent.output.targets import Target, remove, sweep
 from otel_rl.agent.repair.refill import UNLIMITED_BYTES
 from otel_rl.agent.repair.release import Release, cut_off
 from otel_rl.agent.status import Status
@@ -345,8 +345,7 @@ class Agent:
         engines = manifest.agent.hardware.engines
         target = Target(path, manifest.id, self._exporters.address, engines, sweeps=not manifest.sends)
         if self._once:
-            with contextlib.suppress(OSError):
-                path.unlink()
+            remove(path)
             sweep(path.parent, now=time.time())
         else:
             target.start()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from arro3.core import Array, DataType, RecordBatch, RecordBatchReader
 from arro3.io import read_parquet, write_parquet
 
+from otel_rl.journal.own_files import open_regular
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
@@ -131,7 +133,7 @@ def note_in(path: Path, name: str) -> str:
     Raises:
         OSError: It cannot be read now.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(-min(_NOTES_BYTES, path.stat().st_size), os.SEEK_END)
         found = re.search(rb"\x18%c%s\x18\x01(.)" % (len(name), re.escape(name.encode())), file.read())
     return found[1].decode(errors="replace") if found else ""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from otel_rl.journal.modes import make_directory, open_file
+from otel_rl.journal.own_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,6 +26,9 @@ TAIL = "tail"
 ROWS_FILE, MACHINE_FILE = "rows.jsonl", "machine.jsonl"
 """Files of a run directory that are read if it has no archive."""
 _NAME = re.compile(r"(\d{8,18})-(\d{8,18})\.([0-9a-f]{8})\.parquet")
+_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_AT_ONCE, _MOST_BYTES = 1 << 20, 1 << 30
+"""Bytes that are read at once, and those of the largest file; the writer's files are smaller than 64 MiB."""
 _NOT_SYNCHRONIZED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EBADF)
 """Errors of file systems that synchronize no directories."""
 
@@ -45,8 +49,11 @@ class File(NamedTuple):
 def listed(folder: Path) -> list[File]:
     """Return the files in a folder that have a name of the archive, in order; other files are ignored."""
     try:
-        names = os.listdir(folder)  # noqa: PTH208
-    except (FileNotFoundError, NotADirectoryError):
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if entry.is_file()]
+    except OSError as error:
+        if error.errno not in _NO_FOLDER:
+            raise
         return []
     matches = [match for name in names if (match := _NAME.fullmatch(name))]
     return sorted(File(int(match[1]), int(match[2]), match[3], folder / match[0]) for match in matches)
@@ -85,19 +92,38 @@ def read(file: File) -> bytes:
         DamagedError: They are not those that were written.
         FileNotFoundError: It was deleted; list the files again.
     """
-    data = file.path.read_bytes()
-    if f"{crc32(data):08x}" != file.checksum:
-        raise DamagedError(f"{file.path} is damaged: its content has another checksum than its name")
+    with open_regular(file.path) as opened:
+        data = opened.read(_MOST_BYTES + 1)
+    _check(file, crc32(data), len(data))
     return data
+
+
+def check(file: File) -> None:
+    """Read a file without keeping its bytes.
+
+    Raises:
+        DamagedError: They are not those that were written.
+        FileNotFoundError: It was deleted; list the files again.
+    """
+    checksum = size = 0
+    with open_regular(file.path) as opened:
+        while size <= _MOST_BYTES and (data := opened.read(_AT_ONCE)):
+            checksum, size = crc32(data, checksum), size + len(data)
+    _check(file, checksum, size)
 
 
 def is_intact(file: File) -> bool:
     """Return whether the bytes of a file are those that were written."""
     try:
-        read(file)
+        check(file)
     except DamagedError:
         return False
     return True
+
+
+def _check(file: File, checksum: int, size: int) -> None:
+    if size > _MOST_BYTES or f"{checksum:08x}" != file.checksum:
+        raise DamagedError(f"{file.path} is damaged: its content has another checksum than its name")
 
 
 def write(folder: Path, first: int, end: int, data: bytes | memoryview) -> Path:

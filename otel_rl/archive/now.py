@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.export import Outcome
-from otel_rl.journal.atomic_files import read_json
+from otel_rl.journal.atomic_files import read_shown_json
 from otel_rl.setup.parts import ARCHIVE
 
 if TYPE_CHECKING:
@@ -211,5 +211,5 @@ def machines_of(run: Path) -> list[str]:
 
 def read_now(run: Path) -> list[Now]:
     """Return the states that the agents of a run wrote last, the newest first; without a head, each machine has one."""
-    found = (read_json(path, Now) for path in (run / ARCHIVE).glob(f"*/{_FILE}"))
+    found = (read_shown_json(path, Now) for path in (run / ARCHIVE).glob(f"*/{_FILE}"))
     return sorted((one for one in found if one is not None), key=lambda one: -one.time_unix_nano)

@@ -21,6 +21,7 @@ from otel_rl.convert.strict_json import SPELLED
 from otel_rl.errors import UNDECODABLE
 from otel_rl.errors.sinks import log_of
 from otel_rl.export import MACHINE_AXES, Machine, Row, identity
+from otel_rl.journal.own_files import open_regular
 from otel_rl.setup.parts import ARCHIVE
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 logger = log_of(__name__)
 One = TypeVar("One", Row, Machine)
 _AT_ONCE = 4096
+_LONGEST_LINE = 4 << 20
+"""Bytes of a line; a row of 100,000 values has that many."""
 _NO_LIMIT = 1 << 60
 _reported: dict[Path, int] = {}
 """Lines of each file that a warning has counted; a run that goes on is read again and again."""
@@ -77,12 +80,14 @@ def _items(file: Path, kind: type[One]) -> Iterator[One]:
     """Yield the items of one kind in a file, and count the other lines."""
     damaged = 0
     try:
-        opened = file.open("rb")
+        opened = open_regular(file)
     except FileNotFoundError:
         return
     with opened:
-        for line in opened:
-            if line.endswith(b"\n"):
+        for line in iter(lambda: opened.readline(_LONGEST_LINE), b""):
+            if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
+                damaged += 1  # part of a longer line, which is counted several times
+            elif line.endswith(b"\n"):
                 try:
                     item = msgspec.convert(_fields(line), kind)
                     _check(item)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from otel_rl.archive.files import MACHINE_FILE, ROWS_FILE
-from otel_rl.errors import UNDECODABLE
+from otel_rl.journal.atomic_files import read_shown_json
 from otel_rl.setup.parts import ARCHIVE
 
 if TYPE_CHECKING:
@@ -54,10 +54,7 @@ def place_of(path: str | os.PathLike[str]) -> Place:
     directory = Path(path).absolute()  # the reader stays valid when the working directory changes
     if not _is_run(directory):
         raise FileNotFoundError(f"{directory} is not a run directory: it has none of {', '.join(_SIGNS)}")
-    try:
-        found = msgspec.json.decode((directory / _MANIFEST).read_bytes(), type=_Manifest)
-    except (OSError, *UNDECODABLE):
-        found = _Manifest()
+    found = read_shown_json(directory / _MANIFEST, _Manifest) or _Manifest()
     real = directory.resolve()
     return Place(directory, found.id, found.project or real.parent.name, found.name or real.name)
 
@@ -80,6 +77,11 @@ def places_of(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     if not found:
         raise FileNotFoundError("no run directory is named")
     return list(found.values())
+
+
+def in_projects(runs: Path) -> list[Path]:
+    """Return what is in the directories of a directory, as far as it can be listed: runs, if it holds projects."""
+    return [run for project in _entries(runs) for run in _entries(project)]
 
 
 def labels_of(places: Sequence[Place]) -> list[str]:
@@ -106,8 +108,12 @@ def _below(top: Path) -> Iterator[Path]:
                 yield directory
 
 
-def _is_run(directory: Path) -> bool:
+def _entries(directory: Path) -> list[Path]:
     try:
-        return any((directory / sign).exists() for sign in _SIGNS)
-    except PermissionError:  # another user's
-        return False
+        return sorted(directory.iterdir())
+    except OSError:
+        return []
+
+
+def _is_run(directory: Path) -> bool:
+    return any(os.path.exists(directory / sign) for sign in _SIGNS)  # noqa: PTH110 - false for what cannot be examined

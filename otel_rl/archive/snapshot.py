@@ -173,7 +173,7 @@ def _is_intact(file: File) -> bool:
     key = file.path, found.st_ino, found.st_size, found.st_ctime_ns
     if key not in _checked:
         try:
-            files.read(file)
+            files.check(file)
             _checked[key] = True
         except (files.DamagedError, PermissionError) as error:
             logger.warning("%s; it is left out", error)

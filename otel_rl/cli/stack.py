@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from otel_rl.agent.output.targets import sweep
+from otel_rl.agent.output.targets import opened, sweep
 from otel_rl.cli.servers import PORTS, SERVERS, configurations, found, why_not
 from otel_rl.cli.terminal import json_option, say, say_json
 from otel_rl.journal.atomic_files import write_atomically
-from otel_rl.journal.modes import PRIVATE, PUBLIC, TRAVERSED, make_directory, own_process
+from otel_rl.journal.modes import PRIVATE, TRAVERSED, make_directory, open_file, own_process
+from otel_rl.journal.own_directory import OwnDirectory
+from otel_rl.journal.own_files import check_place, read_own
 from otel_rl.setup import tokens
 
 if TYPE_CHECKING:
@@ -52,7 +54,12 @@ def up(runs: Path, *, local: bool) -> None:
     """Start the servers."""
     own_process()
     make_directory(runs, PRIVATE.directory | TRAVERSED)
-    make_directory(runs / ".targets", PUBLIC.directory)
+    _state(runs, makes=True)
+    try:
+        with opened(runs / ".targets"):
+            pass
+    except OSError as error:
+        raise click.ClickException(f"{runs / '.targets'} cannot be used: {error}") from error
     sweep(runs / ".targets", now=time.time())
     if not local:
         _run_in_containers(runs, "up", "-d")
@@ -113,16 +120,15 @@ def status(runs: Path, *, as_json: bool) -> None:
 
 def prepare(runs: Path, programs: Mapping[str, str]) -> Path:
     """Write the configuration of the servers; return its directory."""
-    state, deploy, dashboards = _state(runs), _files("deploy"), _files("dashboards")
-    make_directory(state)
-    for name, text in configurations(deploy, programs).items():
-        (state / name).write_text(text.replace("{state}", str(state)))
+    state, deploy, dashboards = _state(runs, makes=True), _files("deploy"), _files("dashboards")
+    texts = configurations(deploy, programs)
     if (valid := tokens.find()).first:
-        write_atomically(state / "token", valid.first.encode(), PRIVATE.file)
-        config = state / "prometheus.yml"
-        config.write_text(config.read_text().replace("# authorization:", "authorization:"))
+        write_atomically(state / "token", valid.first.encode())
+        texts["prometheus.yml"] = texts["prometheus.yml"].replace("# authorization:", "authorization:")
+    for name, text in texts.items():
+        write_atomically(state / name, text.replace("{state}", str(state)).encode())
     alertmanagers = [{"targets": [f"127.0.0.1:{PORTS['alertmanager']}"]}]
-    (state / "alertmanagers.json").write_bytes(msgspec.json.encode(alertmanagers))
+    write_atomically(state / "alertmanagers.json", msgspec.json.encode(alertmanagers))
     for link, target in (("rules", dashboards / "rules"), ("targets", (runs / ".targets").absolute())):
         (state / link).unlink(missing_ok=True)
         (state / link).symlink_to(target)
@@ -134,7 +140,7 @@ def _start(name: str, program: str, state: Path) -> str:
     if _answers(name):
         return f"port {PORTS[name]} is in use by another program"
     arguments = [argument.format(state=state, **PORTS) for argument in SERVERS[name].arguments]
-    with (state / f"{name}.log").open("ab") as log:
+    with open(state / f"{name}.log", "ab", opener=open_file) as log:
         process = subprocess.Popen(
             [program, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
@@ -144,12 +150,24 @@ def _start(name: str, program: str, state: Path) -> str:
             process.terminate()
             return f"{program} did not start; see {state / name}.log"
         time.sleep(0.1)
-    (state / f"{name}.pid").write_text(str(process.pid))
+    write_atomically(state / f"{name}.pid", str(process.pid).encode())
     return ""
 
 
-def _state(runs: Path) -> Path:
-    return (runs / ".stack").absolute()
+def _state(runs: Path, *, makes: bool = False) -> Path:
+    """Return the directory of the servers, which no other user made or can replace: programs believe what it has.
+
+    Raises:
+        ClickException: Another user can have, or it cannot be made.
+    """
+    state = (runs / ".stack").absolute()
+    try:
+        with OwnDirectory(state, PRIVATE.directory, makes=makes):
+            check_place(state.parent)
+    except OSError as error:
+        if makes or os.path.lexists(state):
+            raise click.ClickException(f"{state} cannot be used: {error}") from error
+    return state
 
 
 def _files(name: str) -> Path:
@@ -173,7 +191,7 @@ def _run_in_containers(runs: Path, *arguments: str) -> None:
 def _running(state: Path, name: str) -> int:
     """Return the pid of a running server that was started here, else 0; a pid reused by another program is 0."""
     try:
-        pid = int((state / f"{name}.pid").read_text())
+        pid = int(read_own(state / f"{name}.pid"))
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except (OSError, ValueError):
         return 0

@@ -7,7 +7,6 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from otel_rl import semconv
@@ -17,8 +16,8 @@ from otel_rl.archive.reader import RunReader
 from otel_rl.archive.snapshot import machines
 from otel_rl.archive.tables import SPANS
 from otel_rl.archive.valid import literal
-from otel_rl.errors import UNDECODABLE
 from otel_rl.insight.series import EMPTY, Series
+from otel_rl.journal.atomic_files import read_shown_json
 from otel_rl.semconv.main_metrics import STEP_TIME, MainMetrics
 from otel_rl.setup.parts import ARCHIVE
 
@@ -138,11 +137,7 @@ class Recorded:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """The content of `run.json`; empty if there is none."""
-        try:
-            found = msgspec.json.decode((self.place.path / "run.json").read_bytes())
-        except (OSError, *UNDECODABLE):
-            return {}
-        return found if isinstance(found, dict) else {}
+        return read_shown_json(self.place.path / "run.json", dict[str, Any]) or {}
 
     @cached_property
     def parameters(self) -> dict[str, Any]:

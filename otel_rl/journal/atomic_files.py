@@ -13,10 +13,10 @@ from otel_rl.errors import UNDECODABLE
 from otel_rl.errors.occasional import Occasional
 from otel_rl.errors.sinks import log_of
 from otel_rl.journal.modes import open_file
-from otel_rl.journal.own_files import ForeignError, read_own
+from otel_rl.journal.own_files import ForeignError, read_own, read_shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 T = TypeVar("T")
@@ -24,16 +24,17 @@ _MOST_DIGITS = 18
 _warnings = Occasional(log_of("otel_rl"))
 
 
-def write_atomically(path: Path, content: bytes, mode: int | None = None) -> None:
+def write_atomically(path: Path, content: bytes, mode: int | None = None, at: int | None = None) -> None:
     """Replace the file in one step, so that a reader sees either the old or the new content.
 
-    Its mode is that of this process's files, or the one given.
+    Its mode is that of this process's files, or the one given. `at` is the descriptor of its directory; without it, the
+    directory is found by the path.
 
     Raises:
         OSError: The file cannot be written. The error names `path`, not the temporary file.
     """
-    with _fresh(path, content, mode) as fresh:
-        fresh.replace(path)
+    with _fresh(path, content, mode, at) as fresh:
+        os.replace(fresh, path, src_dir_fd=at, dst_dir_fd=at)
 
 
 def write_first(path: Path, content: bytes) -> bool:
@@ -65,11 +66,11 @@ def write_first(path: Path, content: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def _fresh(path: Path, content: bytes, mode: int | None = None) -> Iterator[Path]:
+def _fresh(path: Path, content: bytes, mode: int | None = None, at: int | None = None) -> Iterator[Path]:
     """Write a temporary file next to `path`; remove it at the end if it is still there."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # a pid is not unique: containers count from 1
     try:
-        fd = open_file(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+        fd = open_file(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode, at)
         with open(fd, "wb") as file:  # noqa: PTH123
             file.write(content)
         yield fresh
@@ -78,13 +79,22 @@ def _fresh(path: Path, content: bytes, mode: int | None = None) -> Iterator[Path
         raise
     finally:
         with contextlib.suppress(OSError):
-            fresh.unlink()
+            os.unlink(fresh, dir_fd=at)
 
 
 def read_json(path: Path, kind: type[T]) -> T | None:
     """Return the content of a JSON file; `None` if it is missing, damaged, of another type or another user's."""
+    return _decoded(_own, path, kind)
+
+
+def read_shown_json(path: Path, kind: type[T]) -> T | None:
+    """Return the content of a JSON file that is only shown; `None` if it is missing, damaged or of another type."""
+    return _decoded(read_shown, path, kind)
+
+
+def _decoded(read: Callable[[Path], bytes], path: Path, kind: type[T]) -> T | None:
     with contextlib.suppress(OSError, *UNDECODABLE):
-        return msgspec.json.decode(_own(path), type=kind)
+        return msgspec.json.decode(read(path), type=kind)
     return None
 
 

@@ -71,13 +71,22 @@ def make_directory(place: Path, mode: int | None = None) -> None:
     while not missing[-1].parent.exists():
         missing.append(missing[-1].parent)
     for part in reversed(missing):
-        try:
-            part.mkdir(0o700)
-        except (FileExistsError, PermissionError):  # over sshfs, the latter, if another machine was faster
-            if not part.is_dir():
-                raise
-        else:
-            set_mode(part, chosen().directory if mode is None else mode)
+        make_entry(part, chosen().directory if mode is None else mode)
+
+
+def make_entry(place: Path, mode: int) -> None:
+    """Make a directory in one that exists, unless there is one; a link is not followed.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    try:
+        place.mkdir(0o700)
+    except (FileExistsError, PermissionError):  # over sshfs, the latter, if another machine was faster
+        if not place.is_dir():
+            raise
+    else:
+        set_mode(place, mode)
 
 
 def set_mode(directory: Path, mode: int) -> None:
@@ -88,21 +97,23 @@ def set_mode(directory: Path, mode: int) -> None:
             directory.chmod(stat.S_IMODE(before) & ~0o777 | mode)
 
 
-def open_file(path: str | os.PathLike[str], flags: int, mode: int | None = None) -> int:
+def open_file(path: str | os.PathLike[str], flags: int, mode: int | None = None, at: int | None = None) -> int:
     """Open a file like `os.open`; if it is created, it has the mode of this process's files. An `opener` of `open`.
+
+    `at` is the descriptor of the directory from which the path goes out.
 
     Raises:
         OSError: It cannot be opened.
     """
     flags |= os.O_CLOEXEC
     if not flags & os.O_CREAT:
-        return os.open(path, flags)
+        return os.open(path, flags, dir_fd=at)
     try:
-        fd = os.open(path, flags | os.O_EXCL, 0o600)
+        fd = os.open(path, flags | os.O_EXCL, 0o600, dir_fd=at)
     except (FileExistsError, PermissionError):  # over sshfs, the latter, if another machine was faster
         if flags & os.O_EXCL:
             raise
-        return os.open(path, flags, 0o600)
+        return os.open(path, flags, 0o600, dir_fd=at)
     with contextlib.suppress(OSError):  # some file systems have no modes
         os.fchmod(fd, chosen().file if mode is None else mode)
     return fd

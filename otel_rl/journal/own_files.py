@@ -1,7 +1,10 @@
-"""Files and directories that nobody but this user can have written.
+"""Files that are read: those that nobody but this user can have written, and those of anybody.
 
 The files that the agent reads decide which code it imports, so it trusts those of its own user only. Some file systems
 give every file the same owner or mode. There, a file belongs to this user if a new file gets the same owner.
+
+Of anybody, only regular files are opened, and so much is read that it fits into memory: a pipe would wait for a writer,
+and a device may never end.
 """
 
 from __future__ import annotations
@@ -13,9 +16,14 @@ import pwd
 import secrets
 import stat
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-_OTHERS_WRITE, _EVERYBODY_WRITES = 0o022, 0o002
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+_OTHERS, _OTHERS_WRITE, _EVERYBODY_WRITES = 0o077, 0o022, 0o002
+_MOST_BYTES, _MOST_SHOWN_BYTES = 64 << 20, 16 << 20
+"""Bytes of a file that is read at once: of this user, and of anybody. JSON takes up to ten times as much memory."""
 
 
 class ForeignError(PermissionError):
@@ -28,6 +36,24 @@ class ForeignError(PermissionError):
         return str(self.strerror)
 
 
+def open_regular(path: Path, *, links: bool = True) -> BinaryIO:
+    """Open a file for reading, unless it is something else than a file; `links` says whether a link is followed.
+
+    Raises:
+        ForeignError: It is a pipe, a device, a socket, or a link that is not followed.
+        OSError: It cannot be opened.
+    """
+    _check_regular(os.stat(path, follow_symlinks=links), path)  # noqa: PTH116 - before: opening a device can act on it
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
+    file = open(os.open(path, flags), "rb")  # noqa: PTH123, SIM115
+    try:
+        _check_regular(os.fstat(file.fileno()), path)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
 def read_own(path: Path) -> bytes:
     """Return the content of a file that nobody but this user can have written.
 
@@ -35,17 +61,10 @@ def read_own(path: Path) -> bytes:
         ForeignError: Another user made it, or can write it.
         OSError: It cannot be read.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # no pipe may hold this up
-    try:
-        found = os.fstat(fd)
-        if stat.S_ISDIR(found.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if why := _why_foreign(found, path, path.parent):
+    with open_regular(path, links=False) as file:
+        if why := _why_foreign(os.fstat(file.fileno()), path, path.parent):
             raise ForeignError(f"{why}; it is not read", path)
-        with open(fd, "rb", closefd=False) as file:
-            return file.read()
-    finally:
-        os.close(fd)
+        return _content(file, path, _MOST_BYTES)
 
 
 def read_found(path: Path) -> bytes:
@@ -57,28 +76,51 @@ def read_found(path: Path) -> bytes:
         ForeignError: Another user made it, or everybody can write it.
         OSError: It cannot be read.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(fd, "rb") as file:  # noqa: PTH123
-        found = os.fstat(fd)
+    with open_regular(path) as file:
+        found = os.fstat(file.fileno())
         for one in (path.lstat(), found):
             if one.st_uid != 0 and not _is_own(one, path.parent):
                 raise ForeignError(f"{path} belongs to {user(one.st_uid)}, not to {user(os.geteuid())}", path)
         if found.st_mode & _EVERYBODY_WRITES and not ((kept := _kept(path.parent)) and kept.mode & _EVERYBODY_WRITES):
             raise ForeignError(f"every user can write {path}", path)
-        return file.read()
+        return _content(file, path, _MOST_BYTES)
 
 
-def check_own(directory: Path) -> None:
-    """Check a directory that exists.
+def read_shown(path: Path) -> bytes:
+    """Return the content of a file that is only shown, so that anybody may have written it.
+
+    Raises:
+        OSError: It cannot be read, is not a regular file, or is too large.
+    """
+    with open_regular(path) as file:
+        return _content(file, path, _MOST_SHOWN_BYTES)
+
+
+def _check_regular(found: os.stat_result, path: Path) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise ForeignError(f"{path} is not a regular file", path)
+
+
+def _content(file: BinaryIO, path: Path, most: int) -> bytes:
+    content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB", str(path))
+    return content
+
+
+def check_own(directory: Path, fd: int | None = None, *, private: bool = False) -> None:
+    """Check a directory that exists, or the one that is open at `fd`; a `private` one cannot be read by others either.
 
     Raises:
         ForeignError: It is a link, another user made it, or others can write it.
         OSError: It cannot be examined.
     """
-    found = directory.lstat()
+    found = directory.lstat() if fd is None else os.fstat(fd)
     if not stat.S_ISDIR(found.st_mode):
         raise ForeignError(f"{directory} is not a directory: remove it", directory)
-    if why := _why_foreign(found, directory, directory):
+    if why := _why_foreign(found, directory, directory, private=private):
         raise ForeignError(why, directory)
 
 
@@ -111,6 +153,20 @@ def check_levels(path: Path) -> None:
             )
 
 
+def check_place(directory: Path) -> None:
+    """Check that no other user can replace what this user has in a directory.
+
+    Raises:
+        ForeignError: Another user can.
+        OSError: It cannot be examined.
+    """
+    found = directory.stat()
+    if found.st_uid != 0 and not _is_own(found, directory):
+        raise ForeignError(f"{directory} belongs to {user(found.st_uid)}, who can replace what is in it", directory)
+    if found.st_mode & _OTHERS_WRITE and not found.st_mode & stat.S_ISVTX:
+        raise ForeignError(f"other users can replace what is in {directory}: run chmod +t {directory}", directory)
+
+
 def user(uid: int) -> str:
     """Return the name of a user, or the number if there is none."""
     with contextlib.suppress(KeyError):
@@ -123,17 +179,21 @@ class _Kept(NamedTuple):
     mode: int
 
 
-def _why_foreign(found: os.stat_result, path: Path, directory: Path) -> str:
-    """Return why this user cannot be the only one who wrote it; empty if it is."""
-    if found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE:
+def _why_foreign(found: os.stat_result, path: Path, directory: Path, *, private: bool = False) -> str:
+    """Return why this user cannot be the only one who wrote it, or who can read it if it is private; empty if it is."""
+    refused = found.st_mode & (_OTHERS if private else _OTHERS_WRITE)
+    if found.st_uid == os.geteuid() and not refused:
         return ""
     kept = _kept(directory)
     if found.st_uid != os.geteuid() and (kept is None or kept.uid != found.st_uid):
         return (
             f"{path} belongs to {user(found.st_uid)}, not to {user(os.geteuid())}: remove it, or run this as its owner"
         )
-    if found.st_mode & _OTHERS_WRITE & ~(kept.mode if kept is not None else 0):
+    refused &= ~(kept.mode if kept is not None else 0)
+    if refused & _OTHERS_WRITE:
         return f"other users can write {path}: look at what is in it, then run chmod -R go-w {path}"
+    if refused:
+        return f"other users can read {path} (mode {stat.S_IMODE(found.st_mode):04o}): run chmod 700 {path}"
     return ""
 
 

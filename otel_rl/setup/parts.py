@@ -21,7 +21,7 @@ from otel_rl.errors.occasional import Occasional
 from otel_rl.errors.sinks import log_of, readable
 from otel_rl.journal.atomic_files import read_json, read_line, write_atomically
 from otel_rl.journal.locks import LONG_S, Lock, is_held
-from otel_rl.journal.modes import make_directory
+from otel_rl.journal.modes import PRIVATE, make_directory, set_mode
 from otel_rl.journal.own_files import ForeignError, check_levels, check_own, read_own
 from otel_rl.setup import births
 from otel_rl.setup.file_systems import is_shared, what_fails
@@ -106,8 +106,9 @@ def make(run: Path, machine: Machine, chosen: str = "", kind: str = "", *, stric
     """
     local = run / LOCAL
     _check_link(local)
-    make_directory(local)
+    make_directory(local, PRIVATE.directory)
     check_own(local.resolve())
+    set_mode(local.resolve(), PRIVATE.directory)  # also with `share`: who can read a directory can lock it
     is_in_use = any((path / JOURNALS).is_dir() for path in local.iterdir())
     if is_shared(local) or (not is_in_use and what_fails(local)):
         return _make_elsewhere(run, machine, chosen, kind, strict=strict)
@@ -137,7 +138,7 @@ def remake_pointer(run: Path, name: str, place: Path) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    make_directory(run / LOCAL)
+    make_directory(run / LOCAL, PRIVATE.directory)
     if births.restore(run, place) and read(run, name) is None:
         note(run, Part(name=name, place=place, machine=this_machine(), is_elsewhere=True), is_delivered=False)
 

@@ -7,19 +7,18 @@ that it is used, as ssh and tmux do, and refused if it may be somebody else's.
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 from otel_rl.errors.occasional import Occasional
 from otel_rl.errors.sinks import log_of
-from otel_rl.journal.modes import PRIVATE, make_directory, set_mode
-from otel_rl.journal.own_files import ForeignError, check_levels, check_own
+from otel_rl.journal.modes import PRIVATE, make_directory
+from otel_rl.journal.own_directory import OwnDirectory
+from otel_rl.journal.own_files import ForeignError, check_levels
 from otel_rl.setup.file_systems import is_shared, what_fails
 
 _warnings = Occasional(log_of("otel_rl"))
 _LASTING = Path("/var/tmp")
 """A directory of this machine that outlives the job and a reboot, by the Filesystem Hierarchy Standard."""
-_OTHERS = 0o077
 
 
 def private_directory(base: Path | None = None) -> Path:
@@ -48,7 +47,8 @@ def make_private(target: Path) -> None:
     own = levels[names.index(_name()) :] if _name() in names else []
     check_levels(own[0].parent if own else target)
     for level in own:
-        _make(level)
+        with OwnDirectory(level, PRIVATE.directory):
+            pass
 
 
 def home(chosen: str = "", *, strict: bool = False) -> Path | None:
@@ -80,24 +80,3 @@ def home(chosen: str = "", *, strict: bool = False) -> Path | None:
 
 def _name() -> str:
     return f"otel-rl-{os.getuid()}"
-
-
-def _make(place: Path) -> None:
-    """Create a private directory unless it exists.
-
-    Raises:
-        ForeignError: It exists, and may be another user's.
-        OSError: It cannot be created.
-    """
-    try:
-        place.mkdir(mode=PRIVATE.directory)
-    except FileExistsError:
-        check_own(place)
-        if (mode := stat.S_IMODE(place.lstat().st_mode)) & _OTHERS:
-            raise ForeignError(
-                f"other users can read {place} (mode {mode:04o}): run chmod 700 {place}", place
-            ) from None
-    except FileNotFoundError:
-        make_directory(place, PRIVATE.directory)
-    else:
-        set_mode(place, PRIVATE.directory)  # whatever the umask

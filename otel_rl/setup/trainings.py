@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from otel_rl.journal.atomic_files import number_in, write_first
 from otel_rl.journal.claim import attempt_of, who_of
 from otel_rl.journal.locks import is_held
-from otel_rl.journal.modes import make_directory
-from otel_rl.journal.own_files import check_own
+from otel_rl.journal.modes import chosen
+from otel_rl.journal.own_directory import OwnDirectory
 from otel_rl.setup import directory as directories
 from otel_rl.setup.attempt_entries import (
     Seen,
@@ -83,9 +83,9 @@ class _Job:
     def __init__(self, settings: Settings, own: Start) -> None:
         self._settings, self._own = settings, own
         self._place = Path(settings.dir).absolute() / f".trainings-{os.getuid()}" / settings.id
-        make_directory(self._place)
-        check_own(self._place.parent)
-        check_own(self._place)
+        for level in (self._place.parent, self._place):
+            with OwnDirectory(level, chosen().directory, closes=True):
+                pass
 
     def find(self) -> Found:
         """Return the run that the start belongs to; reserve one if it is the first start of a training.

@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-NOBODY = 65534
+NOBODY, SOMEBODY = 65534, 65533
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0 and os.environ.get("REQUIRE_REAL_PARTS") != "1", reason="only root becomes another user"
 )
 
 
-def as_nobody(act: Callable[[], object], *groups: int) -> object:
-    """Call a function as the user `nobody`, who is in the groups too; return its result, which JSON can hold."""
+def as_nobody(act: Callable[[], object], *groups: int, user: int = NOBODY) -> object:
+    """Call a function as another user, who is in the groups too; return its result, which JSON can hold."""
     source, sink = os.pipe()
     child = os.fork()
     if child == 0:
         code = 1
         try:
             os.setgroups(groups)
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
+            os.setgid(user)
+            os.setuid(user)
             os.write(sink, json.dumps(act()).encode())
             code = 0
         finally:

@@ -104,11 +104,14 @@ def test_nobody_reaches_what_exporters_write(crowded: Path) -> None:
 
 @pytest.mark.parametrize(("share", "is_member"), [("group", True), ("group", False), ("all", False)])
 def test_a_shared_run(crowded: Path, share: str, is_member: bool) -> None:
-    """The group of the directory reads it, or all users; nobody else does, and nobody writes."""
-    found = private(crowded, train(crowded, "077", ["jsonl"], share))
-    reached = reached_by_nobody(found, *([os.getgid()] if is_member else []))
+    """The group of the directory reads it, or all users; nobody else does, and nobody writes or reaches `local/`."""
+    created = private(crowded, train(crowded, "077", ["jsonl"], share))
+    local = crowded / "runs" / "p" / "r" / "local"
+    found = [path for path in created if not path.is_relative_to(local)]
+    reached = reached_by_nobody([*found, *everything_in(local)], *([os.getgid()] if is_member else []))
 
     assert modes_of(found) == {*SHARED[share]}
+    assert modes_of([local]) == {0o700}
     assert reached["read"] == ([str(path) for path in found] if is_member or share == "all" else [])
     assert reached["write"] == []
 

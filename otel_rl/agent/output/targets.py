@@ -8,7 +8,6 @@ Source: Prometheus's file-based service discovery (`file_sd_configs`), which dro
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -16,15 +15,18 @@ from urllib.parse import urlsplit
 import msgspec
 
 from otel_rl import semconv
+from otel_rl.errors.occasional import Occasional
 from otel_rl.errors.sinks import log_of
-from otel_rl.journal.atomic_files import write_atomically
-from otel_rl.journal.modes import PUBLIC, make_directory
+from otel_rl.journal.modes import PUBLIC
+from otel_rl.journal.own_directory import OwnDirectory
+from otel_rl.journal.own_files import ForeignError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
 logger = log_of(__name__)
+_warnings = Occasional(logger)
 ENGINE = "engine"
 """The role of inference servers in the labels of their targets."""
 REFRESH_S = 30.0
@@ -84,29 +86,53 @@ class Target:
             if self._ended.wait(self._refresh_s):
                 break
             self._refresh()
-        with contextlib.suppress(OSError):
-            self._path.unlink()
+        remove(self._path)
 
     def _refresh(self) -> None:
         try:
-            os.utime(self._path)
+            with opened(self._path.parent, makes=False) as directory:
+                directory.touch(self._path.name)
         except FileNotFoundError:
             self._write()
         except OSError:
             pass  # tried again
 
     def _write(self) -> None:
-        with contextlib.suppress(OSError):  # a full disk: the run continues, and Prometheus does not find it
-            make_directory(self._path.parent, PUBLIC.directory)
-            write_atomically(self._path, self._content, PUBLIC.file)
+        try:
+            with opened(self._path.parent) as directory:
+                directory.write(self._path.name, self._content, PUBLIC.file)
+        except OSError as error:  # such as a full disk: the run continues
+            _warnings.warn(f"Prometheus does not find the agent by {self._path}: {error}")
 
 
-def sweep(directory: Path, *, now: float) -> None:
+def opened(directory: Path, *, makes: bool = True) -> OwnDirectory:
+    """Open a directory of target files.
+
+    Raises:
+        ForeignError: Another user made it, or it is a link.
+        OSError: It cannot be opened.
+    """
+    return OwnDirectory(directory, PUBLIC.directory, makes=makes, closes=True)  # Kubernetes opens volumes for a group
+
+
+def remove(path: Path) -> None:
+    """Remove a target file, if it can be removed."""
+    with contextlib.suppress(OSError), opened(path.parent, makes=False) as directory:
+        directory.remove(path.name)
+
+
+def sweep(place: Path, *, now: float) -> None:
     """Remove the files of agents that were killed; `now` is in seconds since 1970."""
-    for path in directory.glob("*.json"):
-        with contextlib.suppress(OSError):
-            if path.stat().st_mtime < now - STALE_S:
-                path.unlink()
+    try:
+        with opened(place, makes=False) as directory:
+            for name in directory.names():
+                with contextlib.suppress(OSError):
+                    if name.endswith(".json") and directory.changed(name) < now - STALE_S:
+                        directory.remove(name)
+    except ForeignError as error:
+        _warnings.warn(f"{error}; no target file there is removed")
+    except OSError:
+        pass  # there is none, or it is tried again
 
 
 def _groups(run_id: str, own: str | None, engines: Iterable[str]) -> list[dict[str, object]]:

@@ -14,7 +14,7 @@ from otel_rl.agent.steps.state import is_remote
 from otel_rl.delivery.exporter_thread import Cursor
 from otel_rl.delivery.outbox import Outbox, positions_of, set_released_items
 from otel_rl.delivery.outbox_reader import Head, Located, located
-from otel_rl.errors import UNDECODABLE
+from otel_rl.journal.atomic_files import read_json
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.segments import START, Position, Released, released, segment_numbers, segment_path, set_released
 
@@ -71,11 +71,8 @@ class Release:
         return min((self._cursor(self._cursors / name) for name in files), default=START)
 
     def _cursor(self, file: Path) -> Position:
-        try:
-            cursor = msgspec.json.decode(file.read_bytes(), type=Cursor)
-        except (OSError, *UNDECODABLE):
-            return START
-        return cursor.position if cursor.outbox == self._outbox.id else START
+        cursor = read_json(file, Cursor)
+        return cursor.position if cursor is not None and cursor.outbox == self._outbox.id else START
 
     def _before(self, needed: Position) -> list[Located[Head]]:
         """Return the intact batches before a place in its segment and in the segment before, in order."""

@@ -19,7 +19,8 @@ from otel_rl.errors.sinks import log_of
 from otel_rl.export import RunInfo
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.locks import Lock
-from otel_rl.journal.modes import TRAVERSED, chosen, make_directory
+from otel_rl.journal.modes import PRIVATE, TRAVERSED, chosen, make_directory
+from otel_rl.journal.own_directory import OwnDirectory
 from otel_rl.journal.own_files import check_levels, check_own, read_own
 from otel_rl.otlp.answers import TOO_MUCH, Refusal
 from otel_rl.otlp.bridge import disk
@@ -299,8 +300,11 @@ class Runs:
 def _held(directory: Path) -> Lock:
     check_levels(directory)
     make_directory(directory, chosen().directory | TRAVERSED)
+    place = directory / ".bridge"  # another user who can read a directory can lock it
+    with OwnDirectory(place, PRIVATE.directory):
+        pass
     try:
-        return Lock(directory)
+        return Lock(place)
     except BlockingIOError as error:
         raise OSError(f"{directory} is used by another bridge: use another --dir") from error
 

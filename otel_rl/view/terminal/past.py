@@ -17,7 +17,7 @@ from otel_rl.archive.runs import place_of
 from otel_rl.archive.valid import literal
 from otel_rl.export import Ended
 from otel_rl.insight import facts_of
-from otel_rl.journal.atomic_files import read_json
+from otel_rl.journal.atomic_files import read_shown_json
 from otel_rl.semconv.main_metrics import STEP_TIME
 from otel_rl.semconv.shown_metrics import shown_metrics
 from otel_rl.semconv.total_steps import total_steps
@@ -157,7 +157,7 @@ def present_of_archive(present: Present) -> Present:
     steps = [int(step) for step in rows["step"]]
     processes = _processes(run)
     ends = run.sql("SELECT outcome, error, time_unix_nano AS time FROM ends ORDER BY time")
-    end = read_json(Path(present.path, _END_FILE), Ended) if not len(ends) else None
+    end = read_shown_json(Path(present.path, _END_FILE), Ended) if not len(ends) else None
     times = [int(time) for time in (*rows["time"], *ends["time"])]
     names = [str(name) for name in run.sql("SELECT DISTINCT name FROM rows")["name"]]
     first = steps[-_POINTS] if len(steps) >= _POINTS else (steps[0] if steps else 0)
