@@ -235,7 +235,7 @@ def test_watch_among_the_directories_of_others(runs: Path) -> None:
 
 @pytest.mark.parametrize("share", ["group", "all"])
 def test_a_reader_cannot_lock_a_run(runs: Path, share: str) -> None:
-    """Who may read a run can hold none of its locks: the next attempt and the agent start at once."""
+    """Readers of a run can hold none of its locks: the next attempt and the agent start at once."""
     begin(runs, share=share).finish(30)
     before = directories.at(runs / "p" / "r")
     wait_for(lambda: not agent_start.is_looked_after(before), "the agent does not end", 60)
@@ -269,7 +269,7 @@ def test_a_reader_cannot_lock_a_run(runs: Path, share: str) -> None:
 
 
 def test_a_reader_cannot_lock_a_bridge(crowded: Path) -> None:
-    """Who may list the directory of a bridge cannot keep the bridge from starting."""
+    """Users who may list the directory of a bridge cannot keep it from starting."""
     place = crowded / "bridged"
     place.mkdir(mode=0o755)
     fd = os.open(place, os.O_RDONLY)
