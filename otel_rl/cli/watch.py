@@ -15,17 +15,13 @@ from otel_rl.agent.output.targets import REFRESH_S, sweep
 from otel_rl.archive.runs import in_projects
 from otel_rl.cli.terminal import say
 from otel_rl.errors import SettingsError, stop_signals
-from otel_rl.errors.occasional import Occasional
-from otel_rl.errors.sinks import log_of
 from otel_rl.journal.modes import own_process
-from otel_rl.journal.own_files import is_own
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 
 if TYPE_CHECKING:
     from otel_rl.setup.directory import RunDirectory
 
-_warnings = Occasional(log_of(__name__))
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 
 
@@ -85,13 +81,10 @@ def watch(runs: Path, every: float) -> None:
 
 
 def waiting(runs: Path) -> list[RunDirectory]:
-    """Return the runs of this user that have no agent, and a journal that was not completely delivered."""
+    """Return the runs that have no agent, and a journal that was not completely delivered."""
     found: list[RunDirectory] = []
     for run in in_projects(runs.absolute()):
         with contextlib.suppress(OSError):  # what others put there must not keep this user's runs from their agents
-            if not is_own(run):
-                _warnings.warn(f"{run.parent} has runs of another user, who has to watch them")
-                continue
             found += filter(_is_waiting, directories.here(run))
     return found
 

@@ -115,10 +115,6 @@ def _environment(secrets: Mapping[str, object]) -> dict[str, str]:
 
 def _spawn(directory: RunDirectory, secrets: Mapping[str, object], *, show_output: bool) -> subprocess.Popen[bytes]:
     """Start a supervisor, which starts the agent."""
-    try:
-        parts.check(directory.path, directory.host)
-    except ForeignError as error:
-        raise UnavailableError(f"the agent cannot be started: {error}") from error
     with open(directory.agent_log, "ab", opener=open_file) as log:
         try:
             process = subprocess.Popen(
@@ -133,6 +129,13 @@ def _spawn(directory: RunDirectory, secrets: Mapping[str, object], *, show_outpu
             raise UnavailableError(f"the agent cannot be started: {error}") from error
     _children[:] = [*(child for child in _children if child.poll() is None), process]
     return process
+
+
+def _check(directory: RunDirectory) -> None:
+    try:
+        parts.check(directory.path, directory.host)
+    except ForeignError as error:
+        raise UnavailableError(f"the agent cannot be started: {error}") from error
 
 
 def is_looked_after(directory: RunDirectory) -> bool:
@@ -158,6 +161,7 @@ def restart_agent(directory: RunDirectory, secrets: Mapping[str, object] = _NO_S
     with lock:
         if is_looked_after(directory):
             return False
+        _check(directory)
         _spawn(directory, secrets, show_output=show_output)
     return True
 
@@ -177,6 +181,7 @@ def ensure_agent(
         UnavailableError: The machine does not allow it to start; the message is the agent's own.
         SettingsError: It could not start for another reason.
     """
+    _check(directory)  # before the lock, which another user could hold
     try:
         lock = Lock(directory.start_lock, patience=LONG_S)
     except BlockingIOError as error:

@@ -19,7 +19,8 @@ from otel_rl.agent.output.targets import STALE_S, Target, sweep
 from otel_rl.cli import main
 from otel_rl.cli.stack import prepare
 from otel_rl.cli.watch import waiting
-from otel_rl.journal.locks import is_held
+from otel_rl.errors import SettingsError
+from otel_rl.journal.locks import Lock, is_held
 from otel_rl.journal.own_directory import OwnDirectory
 from otel_rl.otlp.bridge.runs import Runs
 from otel_rl.setup import agent_start, trainings
@@ -213,8 +214,10 @@ def test_watch_among_the_directories_of_others(runs: Path) -> None:
 
     def attack() -> None:
         for place in (runs, runs / "p"):
-            (place / "a run" / "local" / "node" / "journals").mkdir(parents=True)
+            (place / "a run" / "local" / "node" / "journals" / "rank0.attempt0.0").mkdir(parents=True)
+            (place / "a run" / "local" / "node").chmod(0o711)
             os.mkfifo(place / "a run" / "run.json")
+            os.mkfifo(place / "a run" / "local" / "node" / "agent.json")
             for name in ("a private run", "a private part/local"):
                 (place / name / "local").mkdir(parents=True)
                 (place / name).chmod(0)
@@ -230,7 +233,17 @@ def test_watch_among_the_directories_of_others(runs: Path) -> None:
     as_nobody(attack)
     found = as_nobody(lambda: [str(directory.path) for directory in waiting(runs)], user=SOMEBODY)
 
-    assert found == [str(runs / "p" / "r")]
+    assert str(runs / "p" / "r") in found  # type: ignore[operator]
+
+
+def test_a_run_of_another_user_who_holds_its_lock(runs: Path) -> None:
+    """No agent is started for it, and nobody waits for the lock."""
+    begin(runs, agent="off").finish(0)
+    run = directories.at(runs / "p" / "r")
+    for path in everything_in(run.path):
+        os.chown(path, NOBODY, NOBODY)
+    with Lock(run.start_lock), pytest.raises(SettingsError, match="belongs to nobody"):
+        agent_start.ensure_agent(run, show_output=False)
 
 
 @pytest.mark.parametrize("share", ["group", "all"])
