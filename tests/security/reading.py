@@ -102,7 +102,7 @@ def _expect(run: Path, found: list[Path]) -> None:
 
 def _limited(read: Callable[[], object]) -> str:
     """Call a reader; return what it did wrong, empty if nothing."""
-    Path("/proc/self/clear_refs").write_text("5")  # the peak of memory begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # the peak of memory is that of the reader
     before = _memory("VmRSS")
     signal.alarm(_MOST_S)
     said = ""
