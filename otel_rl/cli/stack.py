@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -25,7 +26,7 @@ from otel_rl.journal.own_files import check_place, read_own
 from otel_rl.setup import tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _HERE = Path(__file__).parents[1]
 _READY_WITHIN_S = 60.0
@@ -55,11 +56,8 @@ def up(runs: Path, *, local: bool) -> None:
     own_process()
     make_directory(runs, PRIVATE.directory | TRAVERSED)
     _state(runs, makes=True)
-    try:
-        with opened(runs / ".targets"):
-            pass
-    except OSError as error:
-        raise click.ClickException(f"{runs / '.targets'} cannot be used: {error}") from error
+    with _explained(runs / ".targets"), opened(runs / ".targets"):
+        pass
     sweep(runs / ".targets", now=time.time())
     if not local:
         _run_in_containers(runs, "up", "-d")
@@ -161,13 +159,18 @@ def _state(runs: Path, *, makes: bool = False) -> Path:
         ClickException: Another user can have, or it cannot be made.
     """
     state = (runs / ".stack").absolute()
-    try:
-        with OwnDirectory(state, PRIVATE.directory, makes=makes):
+    if makes or os.path.lexists(state):
+        with _explained(state), OwnDirectory(state, PRIVATE.directory, makes=makes):
             check_place(state.parent)
-    except OSError as error:
-        if makes or os.path.lexists(state):
-            raise click.ClickException(f"{state} cannot be used: {error}") from error
     return state
+
+
+@contextlib.contextmanager
+def _explained(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise click.ClickException(f"{place} cannot be used: {error}") from error
 
 
 def _files(name: str) -> Path:
