@@ -24,6 +24,7 @@ from otel_rl.archive.reader import open_run, open_runs
 from otel_rl.archive.runs import place_of
 from otel_rl.cli.runs import _resolve
 from otel_rl.cli.watch import waiting
+from otel_rl.insight.compare.conclude import compare
 from otel_rl.view.page.report import write_report
 from otel_rl.view.terminal import show
 from otel_rl.view.terminal.ansi import this_terminal
@@ -89,6 +90,7 @@ def readers(run: Path) -> dict[str, Callable[[], object]]:
         "ls": lambda: _expect(good, [Path(one.path) for one in runs_below([above])]),
         "top": lambda: (show.once(place_of(run), _TERMINAL), show.read(place_of(run))),
         "report": lambda: write_report(run, above.parent / "report.html"),
+        "compare": lambda: compare([open_run(good)], [open_run(run)], [], by_tokens=False),
         "names": lambda: _expect(good, [Path(_resolve("good"))]),
         "watch": lambda: waiting(above),
         "agent": lambda: Delivery(run, lambda _: None).deliver(),
