@@ -30,7 +30,9 @@ _CALLS = {
     "reads": {"read_text", "read_bytes", "open", "fdopen"},
     "removes": {"unlink", "rmtree", "rmdir", "rename", "renames", "removedirs"},
 }
-_SAFE = re.compile(r"/proc/|os\.devnull|resources\.files|_assets\(\)|opener=open_file|open\(open_file\(")
+_SAFE = re.compile(
+    r"/proc/|Path\(__file__\)|os\.devnull|resources\.files|_assets\(\)|opener=open_file|open\(open_file\("
+)
 """Files of the system and of the package, and those that `open_file` opens."""
 _RUN = "inside of a run directory, which `setup.directory` has examined, or of its private part"
 _NAMED = "a file that the user names, as in any program"
@@ -103,7 +105,6 @@ _SHARED_PLACES = {
     "otel_rl/setup/loading.py": "a settings file",
     "otel_rl/setup/tokens.py": "a token file",
     "otel_rl/cli/watch.py": "other users' runs next to yours",
-    "otel_rl/cli/runs.py": "other users' runs next to yours",
     **dict.fromkeys(
         (
             *(f"otel_rl/archive/{name}.py" for name in ("files", "now", "plain", "runs", "columns")),
