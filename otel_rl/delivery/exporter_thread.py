@@ -222,7 +222,7 @@ class ExporterThread(threading.Thread):
                 self._wait(_LOOK_S if handover.given else 1.0)
 
     def _is_still_ending(self) -> bool:
-        return self._is_ending and self._handover.is_open
+        return self._is_ending and self._handover.is_open and not self._handover.waiting
 
     @property
     def _is_ending(self) -> bool:

@@ -74,6 +74,7 @@ class Handover:
         self._set_aside = set_aside
         self._note = note
         self._exporter: Exporter | None = None
+        self._end_failed = False  # the last shutdown failed; a new exporter repeats it
         self._counted = 0  # the part of the count of `durable` that has left `given`
         self._failed_in_a_row = 0
         self._blamed = False  # an item was set aside, and none was accepted since
@@ -85,8 +86,8 @@ class Handover:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is an exporter that is not shut down."""
-        return self._exporter is not None
+        """Whether there is an exporter that is not shut down, or the last shutdown failed."""
+        return self._exporter is not None or self._end_failed
 
     @property
     def knows_what_is_safe(self) -> bool:
@@ -164,15 +165,17 @@ class Handover:
         Raises:
             Exception: It failed, and can be retried. An exporter that knows what its backend has is rebuilt for that.
         """
+        if self._exporter is None and self._end_failed:
+            self._exporter, self._counted = self._built()
         if self._exporter is not None:
             try:
                 self._exporter.shutdown()
             except BaseException as error:
                 if not isinstance(error, Gone) and _can_be_rebuilt(self._exporter):
-                    self._exporter = None
+                    self._exporter, self._end_failed = None, True
                     self._take_back(is_safe=False)
                 raise
-            self._exporter = None
+            self._exporter, self._end_failed = None, False
         while self.given:
             self._passed(self.given.popleft())
 
@@ -206,7 +209,7 @@ class Handover:
 
     def forget(self) -> None:
         """Give up the exporter, whose backend has lost its data, and all its items."""
-        old, self._exporter = self._exporter, None
+        old, self._exporter, self._end_failed = self._exporter, None, False
         self.waiting.clear()
         self.given.clear()
         self.safe = self.ended = None

@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from otel_rl.delivery.fixes import with_fix
-from otel_rl.export import Item, Params, RunInfo
+from otel_rl.delivery.handover import Handover, Offer
+from otel_rl.delivery.outbox import ItemPosition
+from otel_rl.export import Ended, Item, Params, RunInfo
 from tests.collector import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.delivering import Agents
+
+
+_RUN = RunInfo("r", "p", "n", "")
 
 
 @pytest.mark.parametrize(
@@ -91,6 +96,50 @@ class Unfinished:
         self.stored.extend(self.given if self.built == 3 else self.given[:1])
         if self.built < 3:
             raise ConnectionError("returned error 503")
+
+
+class Running:
+    """An exporter whose backend has every item at once, and shows the end when it is shut down, if it can."""
+
+    shows_end = True
+    shown: ClassVar[list[str]] = []
+    ends = 0
+
+    def __init__(self, _: RunInfo) -> None:
+        self.given: list[Item] = []
+
+    def export(self, items: Sequence[Item]) -> None:
+        """Store the items."""
+        self.given += items
+
+    def durable(self) -> int:
+        """Count all of them."""
+        return len(self.given)
+
+    def holds(self, _: Item) -> bool:
+        """Hold nothing."""
+        return False
+
+    def shutdown(self) -> None:
+        """Show the end; the first time, it is refused."""
+        Running.ends += 1
+        if self.ends == 1:
+            raise ConnectionError("returned error 503")
+        self.shown.extend(item.outcome for item in self.given if isinstance(item, Ended))
+
+
+def test_an_end_that_is_refused_when_nothing_is_left() -> None:
+    """A new exporter shows how the run ended, although the backend has every item."""
+    handover = Handover(lambda: Running(_RUN), 1, lambda *_: None, lambda _: None)
+    handover.waiting.append(Offer(Ended(0, 0, "failed"), ItemPosition(), ["Ended"]))
+    handover.give()
+    handover.settle()
+    with pytest.raises(ConnectionError):
+        handover.shutdown()
+    assert (handover.is_open, list(handover.waiting)) == (True, [])
+    handover.shutdown()
+
+    assert (Running.shown, handover.is_open) == (["failed"], False)
 
 
 def test_an_end_that_is_refused_is_repeated_by_a_new_exporter(agents: Agents) -> None:
