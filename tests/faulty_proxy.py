@@ -1,4 +1,4 @@
-"""A proxy in front of a server of HTTP, with faults that tests switch on and off."""
+"""A proxy in front of a server of HTTP, with TLS of its own, and faults that tests switch on and off."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ import socket
 import struct
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-Fault = int | Literal["", "refused", "lost"]
-"""A status that each request is answered with; no connection; an answer that is lost after the server has stored; none.
-"""
-FAULTS: tuple[Fault, ...] = (401, 403, 404, 409, 429, 500, 503, "refused", "lost")
+from tests.certificates import BadCertificate
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+    from tests.certificates import Certificates
+
+Fault = int | Literal["", "refused", "hangs", "lost", "no name"] | BadCertificate
+"""A status that each request is answered with; no connection; no answer; an answer that is lost after the server has
+stored; a name that does not resolve; a bad certificate; none."""
+ANSWERS: tuple[Fault, ...] = (401, 403, 404, 409, 429, 500, 503, "refused", "lost", "hangs")
+CERTIFICATES: tuple[Fault, ...] = get_args(BadCertificate)
 _PER_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "te", "upgrade", "host"}
 
 
@@ -24,39 +33,66 @@ class FaultyProxy:
     Attributes:
         fault: The present fault.
         hits: Number of requests that a fault has met.
+        replaced: Is set when another fault is switched on.
         log: Method, path and status of each request; status 0 if it got no answer.
     """
 
-    def __init__(self, server: str) -> None:
+    def __init__(
+        self,
+        server: str,
+        host: str = "127.0.0.1",
+        certificates: Certificates | None = None,
+        resolve: Callable[[bool], None] | None = None,
+    ) -> None:
         self.upstream = server.removeprefix("http://").rstrip("/")
         self.fault: Fault = ""
         self.hits = 0
+        self.replaced = threading.Event()
         self.log: list[tuple[str, str, int]] = []
-        self._port = 0
+        self._host, self._certificates, self._resolve = host, certificates, resolve
+        self._reserved = socket.socket()  # keeps the port while nothing listens, and refuses connections
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reserved.bind(("127.0.0.1", 0))
+        self._port: int = self._reserved.getsockname()[1]
         self._listener: _Listener | None = None
         self._listen()
 
     @property
     def url(self) -> str:
         """Its address."""
-        return f"http://127.0.0.1:{self._port}"
+        return f"http{'s' if self._certificates else ''}://{self._host}:{self._port}"
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """The TLS of the next connection, if there is TLS."""
+        if self._certificates is None:
+            return None
+        contexts: dict[Any, ssl.SSLContext] = self._certificates.contexts
+        return contexts.get(self.fault, contexts[""])
 
     def set(self, fault: Fault) -> None:
         """Switch to a fault, or to none."""
         if (fault == "refused") != (self.fault == "refused"):
             self._listen() if self.fault == "refused" else self._close()
+        if self._resolve is not None:
+            self._resolve(fault != "no name")
         self.fault = fault
         self.hits = 0
+        self.replaced.set()
+        self.replaced = threading.Event()
+        if fault in ("no name", *CERTIFICATES) and self._listener is not None:
+            self._listener.cut()
 
     def __enter__(self) -> FaultyProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.replaced.set()
         self._close()
+        self._reserved.close()
 
     def _listen(self) -> None:
         self._listener = _Listener(self, self._port)
-        self._port = self._listener.server_port
         threading.Thread(target=self._listener.serve_forever, args=(0.02,), daemon=True).start()
 
     def _close(self) -> None:
@@ -64,8 +100,7 @@ class FaultyProxy:
         if listener is not None:
             listener.shutdown()
             listener.server_close()
-            for connection in list(listener.connections):
-                reset(connection)
+            listener.cut()
 
 
 def reset(connection: socket.socket) -> None:
@@ -83,6 +118,18 @@ class _Listener(ThreadingHTTPServer):
         self.proxy = proxy
         self.connections: set[socket.socket] = set()
         super().__init__(("127.0.0.1", port), _Handler)
+
+    def cut(self) -> None:
+        """Reset all connections."""
+        for connection in list(self.connections):
+            reset(connection)
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection; its thread shakes hands."""
+        request, address = super().get_request()
+        if (context := self.proxy.context) is not None:
+            request = context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+        return request, address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self.connections.add(request)
@@ -103,7 +150,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _forward(self) -> None:
         proxy = self.server.proxy
         body = self._body()
-        fault = proxy.fault
+        fault, replaced = proxy.fault, proxy.replaced
+        if fault == "hangs":
+            proxy.hits += 1
+            replaced.wait()
+            self._give_no_answer()
+            return
         if fault and fault != "lost":
             proxy.hits += 1
             self._answer(
@@ -118,9 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
         connection.close()
         if proxy.fault == "lost":
             proxy.hits += 1
-            proxy.log.append((self.command, self.path, 0))
-            self.close_connection = True
-            reset(self.connection)
+            self._give_no_answer()
             return
         self._answer(answer.status, answer.getheaders(), content)
 
@@ -139,6 +189,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.rfile.readline()
             return b"".join(parts)
         return self.rfile.read(int(self.headers.get("content-length", 0)))
+
+    def _give_no_answer(self) -> None:
+        self.server.proxy.log.append((self.command, self.path, 0))
+        self.close_connection = True
+        reset(self.connection)
 
     def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
         self.server.proxy.log.append((self.command, self.path, status))

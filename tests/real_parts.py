@@ -35,4 +35,9 @@ def _required() -> bool:
 
 def given(what: str, *, present: bool) -> pytest.MarkDecorator:
     """Mark a test that needs something that is not a module or a program."""
-    return pytest.mark.skipif(not present and not _required(), reason=f"needs {what}")
+    return pytest.mark.skipif(not expected(present=present), reason=f"needs {what}")
+
+
+def expected(*, present: bool) -> bool:
+    """Return whether a part is there, or must be."""
+    return present or _required()

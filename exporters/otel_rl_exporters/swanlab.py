@@ -12,7 +12,7 @@ from otel_rl.errors.sinks import ACTIVE, shortened
 from otel_rl.export import Ended, Machine, Params, Refused, Row, Table, values_of
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.modes import make_directory
-from otel_rl_exporters import swanlab_files
+from otel_rl_exporters import swanlab_api, swanlab_files
 from otel_rl_exporters.in_place import Watched
 from otel_rl_exporters.leveldb_log import PendingItems
 
@@ -35,8 +35,9 @@ class SwanlabExporter:
     when a run restarts, so `swanlab.params.json` keeps the parameters and they are set again. SwanLab's own monitoring
     of hardware and program is off, because this process is not the trainer.
 
-    An item is durable when it is in the log that SwanLab writes below `logdir`. After a kill, items in these logs are
-    not logged again. In the cloud they are, because the log may not have been uploaded. SwanLab drops repeated points.
+    Without a cloud, an item is durable when it is in the log that SwanLab writes below `logdir`. After a kill, items in
+    these logs are not logged again. In the cloud, an item is durable when the server has taken it. A restarted run
+    sends what the server lacks: SwanLab accepts no step before the last one of an earlier session.
 
     Args:
         run: The run.
@@ -83,6 +84,8 @@ class SwanlabExporter:
         earlier = sorted(logs.glob("run-*/run-*.swanlab"), key=lambda path: path.stat().st_mtime_ns)
         resolved = _mode(mode)
         self._held = swanlab_files.Held(earlier if resolved in ("local", "offline") else (), _run_id(run.id))
+        if resolved == "online":
+            swanlab_api.check_login()
         self._run: Any = swanlab.init(
             mode=resolved,
             log_dir=str(logs),
@@ -102,24 +105,28 @@ class SwanlabExporter:
                 probe={"hardware": False, "runtime": False, "requirements": False, "git": False, "monitor": False},
             ),
         )
-
+        self._upload = swanlab_api.upload_of(self._run) if resolved == "online" else None
         self._clock = swanlab_files.Clock(self._run)
         self._is_written = resolved != "disabled"
         # In the cloud, SwanLab's server has the contents.
         self._watched = Watched(swanlab_files.file(self._run) if resolved in ("local", "offline") else None)
 
     def durable(self) -> int:
-        """Return the number of items in SwanLab's log; parameters are in another file.
+        """Return the number of items that SwanLab's server has; without one, those in SwanLab's log.
+
+        Parameters are in another file.
 
         Raises:
             Gone: The log of a run without a cloud was removed or replaced.
+            NotNow: The server does not answer.
+            ConnectionError: The server refuses the run.
         """
         if not self._is_written:
             return self._given
         self._watched.check()
         safe = self._pending.count(self._flushed.scalars, self._flushed.media)
         swanlab_files.flush(self._run)
-        return safe
+        return safe if self._upload is None else self._upload.safe(safe)
 
     def holds(self, item: Item) -> bool:
         """Return whether a log of an earlier session has the complete item."""
@@ -155,9 +162,15 @@ class SwanlabExporter:
 
         Raises:
             Gone: The log of a run without a cloud was removed or replaced.
+            NotNow: The server does not answer.
+            ConnectionError: The server refuses the run, or its end.
         """
         state, error = self._end
+        if self._upload is not None:
+            self._upload.end()
         self._run.finish(state=state, error=error)
+        if self._upload is not None:
+            self._upload.check_end()
         self._watched.check()
 
     def _log(self, item: Row | Machine | Table, points: dict[str, Any]) -> int:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 
 _FIXES = (
-    (r"certificate|SSL:|x509|tls:", "check this machine's clock, and the certificates (SSL_CERT_FILE)"),
+    (
+        r"certificate|SSL:|x509|tls:",
+        "check this machine's clock, and the certificates (SSL_CERT_FILE, REQUESTS_CA_BUNDLE)",
+    ),
     (r"no such host|name resolution|not known|getaddrinfo", "check the address of the server, and DNS"),
     (r"\b401\b|unauthori[sz]ed|unauthenticated|no API key", "check the API key or token"),
     (r"\b403\b|forbidden|permission.denied", "check that this account may write to the project and team"),

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.export import Params, Row, RunInfo, Table
+from otel_rl.export import Ended, Params, Row, RunInfo, Table
+from tests.exporters.networks import Swanlab
 from tests.exporters.swanlab_file import records
 from tests.exporters.trackers import SWANLAB, bits
 from tests.real_parts import needs, part
@@ -17,7 +18,7 @@ from tests.real_parts import needs, part
 part("swanlab")
 pytestmark = needs("swanlab")
 
-from otel_rl_exporters.swanlab import _mode, _run_id, escape, unescape  # noqa: E402 # where there is SwanLab
+from otel_rl_exporters.swanlab import SwanlabExporter, _mode, _run_id, escape, unescape  # noqa: E402 # where there is SwanLab
 
 if TYPE_CHECKING:
     import pytest
@@ -79,6 +80,25 @@ def test_without_a_key_it_stays_offline(tmp_path: Path, monkeypatch: pytest.Monk
     assert _mode(None) == "online"
     monkeypatch.setenv("SWANLAB_MODE", "local")
     assert _mode(None) == "local"
+
+
+def test_a_restarted_run_sends_what_its_server_lacks(run: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points, tables and the end are on the server, each once."""
+    network = Swanlab()
+    with network.serving(Path(run.directory)) as address:
+        for name, value in network.environment(address).items():
+            monkeypatch.setenv(name, value)
+        for steps, outcome in ((range(3), "failed"), (range(1, 5), "finished")):
+            rows = [Row(n, n * 10**9, {"loss": n / 3}) for n in steps]
+            tables = [Table("t", n, n, ("a",), ((n,),)) for n in steps]
+            exporter = SwanlabExporter(run)
+            exporter.export([*rows, *tables, Ended(9, 0, outcome)])
+            exporter.shutdown()
+        stored = network.server.runs[run.id]
+
+    assert [(point["index"], point["data"]) for point in stored.points["scalar"]] == [(n, n / 3) for n in range(5)]
+    assert [point["index"] for point in stored.points["media"]] == list(range(5))
+    assert stored.state == "FINISHED"
 
 
 def test_ids_that_differ_stay_different() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import msgspec
+
+from tests.exporters.json_server import JsonHandler, JsonServer
 
 
 class StoredRun(msgspec.Struct):
@@ -42,7 +41,7 @@ class StoredRun(msgspec.Struct):
         return [json.loads(line) for line in self.read("wandb-history.jsonl")]
 
 
-class WandbServer(ThreadingHTTPServer):
+class WandbServer(JsonServer):
     """Keeps the runs of every project in memory.
 
     Attributes:
@@ -50,28 +49,10 @@ class WandbServer(ThreadingHTTPServer):
         unknown: Names of the GraphQL operations that it does not know: it answers them with nothing.
     """
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
         self.runs: dict[str, StoredRun] = {}
         self.unknown: set[str] = set()
-        self.lock = threading.Lock()
-        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
-        self._thread.join(10)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print nothing: clients are killed, and connections are cut."""
+        super().__init__(_Handler)
 
     def query(self, operation: str, variables: dict[str, Any]) -> dict[str, Any]:
         """Return the data of a GraphQL operation."""
@@ -141,42 +122,18 @@ _ENTITY = {"id": "e", "name": "team"}
 _VIEWER = {"id": "u", "entity": "team", "username": "user", "email": "", "flags": "{}", "teams": {"edges": []}}
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(JsonHandler):
     server: WandbServer
-    protocol_version = "HTTP/1.1"
 
-    def do_POST(self) -> None:
-        """Answer a GraphQL operation, or store a part of a file stream."""
-        sent = json.loads(self._body() or b"{}")
+    def respond(self) -> None:
+        """Answer a GraphQL operation, or store a part of a file stream; take a file, and forget it."""
+        body = self.body()
+        sent = json.loads(body or b"{}") if self.command == "POST" else {}
         if self.path == "/graphql":
             operation = sent.get("operationName") or sent["query"].split("(")[0].split("{")[0].split()[-1]
-            self._answer({"data": self.server.query(operation, sent.get("variables") or {})})
+            self.answer({"data": self.server.query(operation, sent.get("variables") or {})})
         elif self.path.endswith("/file_stream"):
             self.server.stream(self.path.split("/")[-2], sent)
-            self._answer({"exitcode": None, "limits": {}})
+            self.answer({"exitcode": None, "limits": {}})
         else:
-            self._answer({})
-
-    def do_PUT(self) -> None:
-        """Take a file, and forget it."""
-        self._body()
-        self._answer({})
-
-    def do_GET(self) -> None:
-        """Answer that the server is there."""
-        self._answer({})
-
-    def _body(self) -> bytes:
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        return gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body
-
-    def _answer(self, content: dict[str, Any]) -> None:
-        body = json.dumps(content).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
+            self.answer({})

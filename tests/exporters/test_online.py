@@ -1,4 +1,4 @@
-"""W&B online, through the agent, with a server of its protocol."""
+"""Trackers online, through the agent, with servers of their protocols."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 from otel_rl.setup import directory as directories
 from otel_rl.setup.agent_start import read_status
 from tests.collector import wait_for
-from tests.exporters.networks import Wandb
+from tests.exporters.every import needs_packages
+from tests.exporters.networks import NETWORKS, Wandb
 from tests.faulty_proxy import FaultyProxy
-from tests.processes import run_python, start_python
-from tests.real_parts import needs
+from tests.processes import run, start
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [needs("wandb"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 _TRAIN = """
-import otel_rl
-run = otel_rl.init(dir="runs", project="p", id="r", exporters=["wandb"], hardware=False)
+import sys, otel_rl
+run = otel_rl.init(dir="runs", project="p", id="r", exporters=sys.argv[1:], hardware=False)
 run.params({"lr": 0.5})
 for n in range(300):
     run.log({"a": float(n)}, step=n)
@@ -32,26 +32,29 @@ print(bool(run.finish(200)))
 _PATH = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
-def test_a_start_that_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [pytest.param(name, marks=needs_packages(name)) for name in ("wandb", "swanlab")])
+def test_a_start_that_is_refused(tmp_path: Path, name: str) -> None:
     """The user reads the first cause and its fix; once the key is accepted, the same agent delivers everything."""
-    network = Wandb()
+    network = NETWORKS[name]()
     with network.serving(tmp_path) as address, FaultyProxy(address) as proxy:
         proxy.set(401)
-        trainer = start_python(_TRAIN, tmp_path, stdin=-1, **network.environment(proxy.url), **_PATH)
-        wait_for(lambda: proxy.hits > 2, "W&B is not tried again", 100)
+        command = [sys.executable, "-c", _TRAIN, name]
+        trainer = start(command, tmp_path, stdin=-1, **network.environment(proxy.url), **_PATH)
+        wait_for(lambda: proxy.hits > 2, "it is not tried again", 100)
         here = directories.at(tmp_path / "runs/p/r")
         refused = read_status(here)
         proxy.set("")
         said, errors = trainer.communicate("\n", 250)
 
-    assert "returned error 401" in refused.last_error["wandb"], errors
-    assert "check the API key" in refused.last_error["wandb"]
+    assert "401" in refused.last_error[name], errors
+    assert "check the API key" in refused.last_error[name]
     assert said == "True\n", errors
     assert network.steps("r") == dict.fromkeys(range(300), 1)
     assert (network.params("r") >= {"lr"}, network.state("r")) == (True, "finished")
     assert read_status(here).pid == refused.pid
 
 
+@needs_packages("wandb")
 def test_a_key_in_a_file(tmp_path: Path) -> None:
     """A netrc file that its group may read, as Kubernetes mounts it, takes the place of the variable."""
     network, netrc = Wandb(), tmp_path / "netrc"
@@ -60,7 +63,7 @@ def test_a_key_in_a_file(tmp_path: Path) -> None:
         netrc.chmod(0o440)
         environment = network.environment(address) | {"NETRC": str(netrc)} | _PATH
         del environment["WANDB_API_KEY"]
-        said = run_python(_TRAIN.replace("input()\n", ""), tmp_path, **environment)
+        said = run([sys.executable, "-c", _TRAIN.replace("input()\n", ""), "wandb"], tmp_path, **environment)
 
     assert said == "True\n"
     assert network.steps("r") == dict.fromkeys(range(300), 1)
