@@ -8,25 +8,26 @@ them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
+from wrapt import ObjectProxy
 
-from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recording, flat, numbers, unless_set
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from otel_rl.integrations.patches import Patches
 
-logger = log_of("otel_rl")
-_OLD_STACK = (
-    "RLlib's old API stack times its work in another way: rows are recorded, phases are not; use the new API stack, or "
-    "`with otel_rl.current().phase(name)`"
-)
+    _Proxy = ObjectProxy[Any]
+else:
+    _Proxy = ObjectProxy
+
 _MARK = "_otel_rl_recording"
 _WHOLES = ("training_iteration", "training_step")
 """Timers around the others, which are not recorded as phases."""
@@ -43,6 +44,36 @@ class OtelRlCallback(RLlibCallback):
             record(algorithm)
 
 
+class _OldTimers(defaultdict[str, Any]):
+    """The timers of the old API stack, each with a phase around what it measures.
+
+    Args:
+        timers: Those of an algorithm.
+        timed: Returns a context manager that measures with a timer of this name, in a phase.
+    """
+
+    def __init__(self, timers: defaultdict[str, Any], timed: Callable[[str, Any], AbstractContextManager[Any]]) -> None:
+        super().__init__(timers.default_factory, timers)
+        self._timed = timed
+
+    def __getitem__(self, name: str) -> Any:
+        timer = super().__getitem__(name)
+        return timer if name in _WHOLES else _Timer(timer, lambda: self._timed(name, timer))
+
+
+class _Timer(_Proxy):
+    def __init__(self, timer: Any, timed: Callable[[], AbstractContextManager[Any]]) -> None:
+        super().__init__(timer)
+        self._self_timed = timed
+
+    def __enter__(self) -> Any:
+        self._self_open = self._self_timed()
+        return self._self_open.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._self_open.__exit__(*error)
+
+
 class _Algorithm:
     """The recording of an algorithm, whose methods it replaces.
 
@@ -54,14 +85,13 @@ class _Algorithm:
     def __init__(self, algorithm: Any, options: dict[str, Any]) -> None:
         self._algorithm = algorithm
         self.recording = Recording(algorithm, **(unless_set(dialect="rllib") | options))
-        if not algorithm.config.enable_env_runner_and_connector_v2:
-            logger.warning(_OLD_STACK)
         config = algorithm.config.to_dict()
         self.recording.run.params({name: value for name, value in config.items() if isinstance(value, _SIMPLE)})
         self._step, self._log_result = algorithm.step, algorithm.log_result
         self._cleanup, self._log_time = algorithm.cleanup, algorithm.metrics.log_time
         algorithm.step, algorithm.log_result = self.step, self.log_result
         algorithm.cleanup, algorithm.metrics.log_time = self.cleanup, self.log_time
+        algorithm._timers = _OldTimers(algorithm._timers, self.timed)
 
     def step(self) -> Any:
         """Train for an iteration, in a step."""
@@ -80,10 +110,11 @@ class _Algorithm:
         """Return RLlib's timer, with a phase around what it measures."""
         timer = self._log_time(key, **options)
         name = key if isinstance(key, str) else key[-1]
-        return timer if name in _WHOLES else self._timed(name, timer)
+        return timer if name in _WHOLES else self.timed(name, timer)
 
     @contextmanager
-    def _timed(self, name: str, timer: Any) -> Iterator[Any]:
+    def timed(self, name: str, timer: Any) -> Iterator[Any]:
+        """Measure the body with a timer, in a phase."""
         with self.recording.run.phase(name), timer as value:
             yield value
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from otel_rl.semconv.drift import sorted_out
 from tests.frameworks.recorded import EXAMPLES, Recorded, launched, plain
+from tests.frameworks.results import compared, keep, phase_coverage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,14 +25,15 @@ _TOLD = {"OTEL_RL_PROJECT": "p", "OTEL_RL_RUN_ID": "ppo"}
 _NOT_RECORDED = {"pid", "timestamp"}
 
 
+def results(output: str) -> Values:
+    """Return the results that the example prints, by RLlib's training iterations."""
+    found = enumerate(json.loads(output.splitlines()[-1], parse_constant=str), 1)  # rows have the text NaN
+    return {step: {name: one for name, one in of.items() if name not in _NOT_RECORDED} for step, of in found}
+
+
 def check(output: str, recorded: Recorded) -> None:
-    """Compare the results that the example prints with the rows, at RLlib's training iterations."""
-    results = json.loads(output.splitlines()[-1], parse_constant=str)  # rows have the text NaN
-    wrote: Values = {
-        step: {name: value for name, value in told.items() if name not in _NOT_RECORDED}
-        for step, told in enumerate(results, 1)
-    }
-    found = recorded.agrees(wrote, "rllib", version("ray"), "PPO on CartPole, 4 iterations")
+    """Compare the results with the rows."""
+    found = recorded.agrees(results(output), "rllib", version("ray"), "PPO on CartPole, 4 iterations")
     assert found.steps == [1, 2, 3, 4]
 
 
@@ -68,3 +71,20 @@ def test_without_code_changes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(script.replace("from otel_rl.integrations.rllib import OtelRlCallback\n", ""))
 
     check(launched(tmp_path, "train.py", **_TOLD), Recorded(tmp_path / "runs" / "p" / "ppo"))
+
+
+def test_the_old_api_stack(tmp_path: Path) -> None:
+    """The same rows and phases, with that stack's own names."""
+    script = (EXAMPLES / "rllib_ppo.py").read_text().replace("train_batch_size_per_learner", "train_batch_size")
+    old = "enable_rl_module_and_learner=False, enable_env_runner_and_connector_v2=False"
+    (tmp_path / "train.py").write_text(script.replace("    .env_runners(", f"    .api_stack({old}).env_runners("))
+    output, recorded = plain(tmp_path, "train.py", **_TOLD), Recorded(tmp_path / "runs" / "p" / "ppo")
+    every = ["restore_workers", "sample", "load", "learn", "synch_weights"]
+    evaluation = ["restore_eval_workers", "evaluation_iteration"]
+
+    found = compared(results(output), recorded.rows)
+    ran = "PPO on CartPole, 4 iterations"
+    keep("RLlib (old API stack)", version("ray"), ran, found, phase_coverage(recorded.spans))
+    assert (found.different, found.steps) == ([], [1, 2, 3, 4])
+    assert sorted_out(found.names, "rllib").unknown == []
+    assert recorded.phases == {1: every, 2: every + evaluation, 3: every, 4: every + evaluation}
