@@ -41,6 +41,10 @@ _TOO_LARGE = 413
 _RETRIED_CODES = ("CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS")
 _LARGER = re.compile(r"larger than max|too large|message length", re.IGNORECASE)
 """The messages of gRPC servers (C++, Go, Java, Rust) about a request that is too large; there is no code for it."""
+_SETTINGS_FRAME = re.compile("\0..\4", re.DOTALL)
+"""The first bytes that a gRPC server sends on any connection, also to a client that speaks HTTP/1."""
+_NO_SETTINGS_FRAME = re.compile(r"http1\.x server|Expected SETTINGS frame")
+"""The messages of gRPC's own client about a server that speaks HTTP/1."""
 _LARGEST_ANSWER = 1 << 22
 _LARGE_RESPONSE = ("CLIENT: Received message larger", "Decompressed message larger")
 """The messages of gRPC's own client about a response that is too large. Servers say the second one about a request."""
@@ -137,6 +141,9 @@ class HttpTransport:
             cause = _innermost(error)
             if limit is not None and isinstance(cause, TimeoutError | requests.Timeout):
                 return self._later(f"no answer within {limit:g} s (OTEL_EXPORTER_OTLP_TIMEOUT)", "timeout")
+            if _SETTINGS_FRAME.match(getattr(cause, "line", "")):
+                text = "this is a gRPC port: set OTEL_EXPORTER_OTLP_PROTOCOL=grpc, or use the HTTP port (4318)"
+                return self._later(text, "not_http")
             return self._later(_said(cause), type_of(cause))
 
     def close(self) -> None:
@@ -230,6 +237,9 @@ class GrpcTransport:
         message = f"{self._address}: {code}" + (f": {details}" if details else "")
         if code == "DEADLINE_EXCEEDED" and self._connection.timeout is not None:
             message += f" (OTEL_EXPORTER_OTLP_TIMEOUT is {self._connection.timeout:g} s)"
+        if _NO_SETTINGS_FRAME.search(details):
+            text = "this is an HTTP port: set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, or use the gRPC port (4317)"
+            message = f"{self._address}: {text}"
         if code == "RESOURCE_EXHAUSTED" and self._is_of_response(details):  # the server took the request and answered
             return Answer("taken", f"{self._address}: its response was too large to be read", "partial_success")
         if code in ("RESOURCE_EXHAUSTED", "OUT_OF_RANGE") and asked is None and _LARGER.search(details):

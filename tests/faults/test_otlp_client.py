@@ -113,6 +113,21 @@ def test_a_timeout_is_named(agents: Agents, protocol: str, monkeypatch: pytest.M
         assert "0.3 s" in thread.last_error
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_port_of_the_other_protocol_is_named(agents: Agents, protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message has the variable with its right value, and the events are kept."""
+    right = "http/protobuf" if protocol == "grpc" else "grpc"
+    with collector(right, Say()) as behavior:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", behavior.endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+        thread = agents.start("otlp_logs", EVENTS)
+        wait_for(lambda: thread.failures, "it did not fail")
+
+    assert f"set OTEL_EXPORTER_OTLP_PROTOCOL={right}," in thread.last_error
+    assert thread.last_error.isprintable()
+    assert not thread.refused
+
+
 @pytest.mark.parametrize(
     ("protocol", "answer", "refused", "said"),
     [
