@@ -23,6 +23,7 @@ import numpy as np
 
 from otel_rl.convert.tables import device_of
 from otel_rl.errors.sinks import log_of
+from otel_rl.integrations.instrument import instrument
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recording, flat, unless_set
 from otel_rl.integrations.timers import Timers
@@ -100,10 +101,11 @@ class Backend:
 class Logger(Backend):
     """Records into every backend that NeMo-RL's `logger` section enables; intervals are in seconds.
 
-    If it enables none, the exporters are those of otel-rl's settings.
+    If it enables none, the exporters are those of otel-rl's settings. NeMo-RL's own timers are recorded too.
     """
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
+        instrument("nemo_rl")
         self.base_log_dir = str(cfg.get("log_dir", "logs"))
         sections: dict[str, Mapping[str, Any]] = {name: cfg.get(name) or {} for name in _BACKENDS}
         named = sections["wandb"] or {}

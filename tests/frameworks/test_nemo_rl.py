@@ -33,7 +33,7 @@ from otel_rl.integrations import nemo_rl as ours
 from otel_rl.integrations.recording import flat
 from otel_rl.semconv.dialect import dialect
 from tests.docs.snippets import coming_from
-from tests.frameworks.recorded import LAUNCHER, Recorded, launched
+from tests.frameworks.recorded import LAUNCHER, Recorded, launched, only, plain
 from tests.frameworks.results import SOURCES, Compared, Values, by_step, compared, keep, phase_coverage, tensorboard
 
 if TYPE_CHECKING:
@@ -211,6 +211,31 @@ def test_it_says_what_workers_lack(tmp_path: Path) -> None:
         "NeMo-RL: VllmGenerationWorker cannot be recorded, because its environment lacks otel-rl; "
         f"install it: uv pip install -p {python} otel-rl"
     )
+
+
+_LOGGER_ALONE = f"""{_TYPED_DICTS}
+from nemo_rl.utils.timer import Timer
+from otel_rl.integrations.nemo_rl import Logger
+
+def train():
+    timer, logger = Timer(), Logger({{"log_dir": "logs", "wandb": {{"project": "p", "name": "alone"}}}})
+    for total_steps in range(2):
+        with timer.time("total_step_time"), timer.time("policy_training"):
+            loss = 1 / (total_steps + 1)
+        logger.log_metrics({{"loss": loss}}, total_steps + 1, prefix="train")
+    logger.finish()
+
+train()
+"""
+
+
+def test_the_logger_alone(tmp_path: Path) -> None:
+    """With otel-rl's logger, without its timer, backends and launcher, there are rows, steps and phases."""
+    plain(tmp_path, "-c", _LOGGER_ALONE, PYTHONPATH=str(_RL))
+    training = only(tmp_path / "logs" / "p")
+
+    assert training.rows == {1: {**training.rows[1], "train/loss": 1.0}, 2: {**training.rows[2], "train/loss": 0.5}}
+    assert training.phases == {1: ["policy_training"], 2: ["policy_training"]}
 
 
 @pytest.fixture(scope="module")
