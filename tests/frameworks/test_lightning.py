@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import sys
 from collections import Counter
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.frameworks.recorded import EXAMPLES, Recorded, launched, only, plain, told_by
+from tests.collector import free_port
+from tests.frameworks.recorded import EXAMPLES, LAUNCHER, Recorded, launched, only, plain, told_by
 from tests.frameworks.results import by_step
+from tests.processes import start
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,19 +62,46 @@ def test_phases(recorded: Recorded) -> None:
     assert recorded.phases[3] == [*accumulated, "validation"]
 
 
-def test_two_processes(tmp_path: Path) -> None:
-    """All ranks that Lightning starts are in one run, with the values of the first one, and no line says otherwise."""
-    lines = (
-        (EXAMPLES / _SCRIPT).read_text().replace('"cpu"', '"cpu", devices=2, strategy="ddp"').splitlines(keepends=True)
-    )
-    (tmp_path / "fit.py").write_text("".join(line for line in lines if "OtelRl" not in line))
-    errors = told_by(tmp_path, "fit.py", OTEL_RL_PROJECT="p")
-    recorded = only(tmp_path / "runs" / "p")
-    ranks = Counter(span.attributes["rl.rank"] for span in recorded.spans if span.name == "backward")
+def in_two_processes(place: Path, devices: int, nodes: int) -> str:
+    """Write the script without a line of otel-rl, for two processes; return its name."""
+    how = f'"cpu", devices={devices}, num_nodes={nodes}, strategy="ddp"'
+    lines = (EXAMPLES / _SCRIPT).read_text().replace('"cpu"', how).splitlines(keepends=True)
+    (place / "fit.py").write_text("".join(line for line in lines if "OtelRl" not in line))
+    return "fit.py"
 
+
+def check_ranks(recorded: Recorded) -> None:
+    """Check that both ranks are in the run, with the values of the first one."""
+    ranks = Counter(span.attributes["rl.rank"] for span in recorded.spans if span.name == "backward")
     assert ranks == {0: 8, 1: 8}
     assert {"loss", "val_loss", "test_loss"} <= {name for row in recorded.rows.values() for name in row}
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    """All ranks that Lightning starts are in one run, and no line says otherwise."""
+    errors = told_by(tmp_path, in_two_processes(tmp_path, devices=2, nodes=1), OTEL_RL_PROJECT="p")
+
+    check_ranks(only(tmp_path / "runs" / "p"))
     assert "recorded nothing" not in errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_torchrun", [True, False], ids=["torchrun", "NODE_RANK"])
+def test_two_nodes(tmp_path: Path, is_torchrun: bool) -> None:
+    """All ranks are in one run, by torchrun and by Lightning's own variables; both nodes are this machine."""
+    script, port = in_two_processes(tmp_path, devices=1, nodes=2), str(free_port())
+    nodes = []
+    for node in ("0", "1"):
+        torchrun = ("-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", node)
+        torchrun += ("--master-addr", "127.0.0.1", "--master-port", port)
+        told = {"NODE_RANK": node, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        command = [*LAUNCHER, "--", sys.executable, *(torchrun if is_torchrun else ()), script]
+        environment = {"OTEL_RL_PROJECT": "p", "OTEL_RL_HARDWARE": "false", "OMP_NUM_THREADS": "1"}
+        nodes.append(start(command, tmp_path, **environment, **({} if is_torchrun else told)))
+
+    said = [node.communicate(timeout=400) for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], said
+    check_ranks(only(tmp_path / "runs" / "p"))
 
 
 def test_hyper_parameters(recorded: Recorded) -> None:

@@ -199,7 +199,8 @@ def test_it_says_what_workers_lack(tmp_path: Path) -> None:
     (packages,) = (tmp_path / "recorded").glob("lib/python*/site-packages")
     (packages / "otel_rl-0.dist-info").mkdir()
     script = f"{_TYPED_DICTS}{_WORKERS_OF_THEIR_OWN}"
-    environment = os.environ | {"PYTHONPATH": str(_RL), "NEMO_RL_VENV_DIR": str(tmp_path)}
+    told = {"PYTHONPATH": str(_RL), "NEMO_RL_VENV_DIR": str(tmp_path), "RAY_raylet_start_wait_time_s": "300"}
+    environment = os.environ | told
     command = [*LAUNCHER, "--", sys.executable, "-c", script]
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     python = tmp_path / "VllmGenerationWorker" / "bin" / "python"

@@ -31,7 +31,6 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A training under `otel-rl run`, with slime's trackers for W&B and TensorBoard."""
     place: Path = tmp_path_factory.mktemp("slime")
     environment = {"PYTHONPATH": str(SOURCES / "slime"), "TENSORBOARD_DIR": "own/tensorboard"}
-    environment["RAY_raylet_start_wait_time_s"] = "300"  # ROLL's test has it too
     launched(place, "slime_train.py", OTEL_RL_DIR=str(place / "runs"), **environment)
     return place
 
