@@ -7,12 +7,14 @@ count between the two: then the difference is added.
 
 from __future__ import annotations
 
-import inspect
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from otel_rl.integrations.frames import read
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     Place = tuple[object, str]
     """The code of a function and the name of a variable, or a type and the name of an attribute of `self`."""
@@ -22,8 +24,6 @@ _LIKELY = ("global_step", "step", "iteration", "update", "epoch")
 
 _OTHERS = ("otel_rl", "wrapt", "torch")
 """The packages whose functions are between a loop and this file."""
-_OURS = 3
-"""References to a copy of a function's variables: the frame's, and two of the function that looks at it."""
 
 
 class LoopCounter:
@@ -77,13 +77,14 @@ def _variables(wanted: Collection[Place] = ()) -> Iterator[tuple[Place, int]]:
             continue
         if frame.f_globals.get("__name__", "").partition(".")[0] in _OTHERS:
             continue
-        found: dict[str, Any] = frame.f_locals
-        this = found.get("self")
-        for owner, variables in ((frame.f_code, found), (type(this), getattr(this, "__dict__", {}))):
-            for name in [one for where, one in wanted if where is owner] if wanted else [*variables]:
-                if type(value := variables.get(name)) is int:
-                    yield (owner, name), value
-        if isinstance(found, dict) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-            del variables
-            if sys.getrefcount(found) <= _OURS:  # nobody has called `locals()` and kept it
-                found.clear()  # before Python 3.13, the frame would keep this copy, and the tensors in it
+        yield from read(frame, partial(_numbers, frame.f_code, wanted))
+
+
+def _numbers(code: object, wanted: Collection[Place], variables: Mapping[str, Any]) -> list[tuple[Place, int]]:
+    this = variables.get("self")
+    return [
+        ((owner, name), value)
+        for owner, found in ((code, variables), (type(this), getattr(this, "__dict__", {})))
+        for name in ([one for where, one in wanted if where is owner] if wanted else [*found])
+        if type(value := found.get(name)) is int
+    ]

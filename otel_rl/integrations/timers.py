@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import otel_rl
+from otel_rl.integrations.frames import read
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import TIMED
 
@@ -124,7 +125,7 @@ class Timers:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and self._is_between(frame.f_globals.get("__name__", "")):
             frame = frame.f_back
-        number = None if frame is None else self._number(frame.f_locals)
+        number = None if frame is None else read(frame, self._number)
         return number if isinstance(number, int) else None
 
     @contextmanager

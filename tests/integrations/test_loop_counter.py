@@ -98,30 +98,3 @@ def test_no_variable() -> None:
         counter.learn(int(text))
 
     assert found == [None] * 3
-
-
-def test_what_is_read_is_not_kept() -> None:
-    """A value that the loop drops is freed, though its variable was looked at."""
-    freed: list[str] = []
-
-    class Large:
-        def __del__(self) -> None:
-            freed.append("freed")
-
-    counter, large = LoopCounter(), Large()
-    counter.read(guess=True)
-    assert large
-    del large
-
-    assert freed == ["freed"]
-
-
-def test_what_the_script_has_kept_stays() -> None:
-    """Scripts pass `locals()` on as their configuration."""
-
-    def train(rate: float) -> dict[str, object]:
-        config = locals()
-        LoopCounter().read(guess=True)
-        return config
-
-    assert train(0.5)["rate"] == 0.5
