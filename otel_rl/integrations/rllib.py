@@ -91,7 +91,8 @@ class _Algorithm:
         self._cleanup, self._log_time = algorithm.cleanup, algorithm.metrics.log_time
         algorithm.step, algorithm.log_result = self.step, self.log_result
         algorithm.cleanup, algorithm.metrics.log_time = self.cleanup, self.log_time
-        algorithm._timers = _OldTimers(algorithm._timers, self.timed)
+        if (timers := getattr(algorithm, "_timers", None)) is not None:  # the old API stack is deprecated
+            algorithm._timers = _OldTimers(timers, self.timed)
 
     def step(self) -> Any:
         """Train for an iteration, in a step."""
