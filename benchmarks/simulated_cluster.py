@@ -48,7 +48,7 @@ class Cluster:
         self.link = Link(self._head)
         limit = {"processors.memory_limiter.limit_mib": str(limit_mib)} if limit_mib else {}
         limit |= {"processors.memory_limiter.spike_limit_mib": str(limit_mib // 5)} if limit_mib else {}
-        place = {"OTEL_RL_HEAD_URL": f"http://127.0.0.1:{self.link.port}", "OTEL_RL_TOKEN": "secret"}
+        place = {"OTEL_RL_HEAD_URL": f"http://127.0.0.1:{self.link.port}", "OTEL_RL_TOKEN": "a-secret-of-the-tests"}
         self.collector = Collector("node", directory, limit, **place)
         self.pages = [free_port() for _ in range(MACHINES)]
         self._machines: list[subprocess.Popen[bytes]] = []
@@ -61,7 +61,7 @@ class Cluster:
             address = f"127.0.0.1:{self.collector.port if n else self._head}"
             place = self.directory / f"node{n}"
             arguments = [place, n * LOCAL, LOCAL, MACHINES * LOCAL, address, self._steps, PERIOD_S]
-            variables = {"OTEL_RL_TOKEN": "secret", "OTEL_EXPORTER_PROMETHEUS_PORT": str(self.pages[n])}
+            variables = {"OTEL_RL_TOKEN": "a-secret-of-the-tests", "OTEL_EXPORTER_PROMETHEUS_PORT": str(self.pages[n])}
             command = [sys.executable, "-m", "benchmarks.simulated_ranks", *map(str, arguments)]
             self._machines.append(subprocess.Popen(command, env=os.environ | variables))
         runs = [self.directory / f"node{n}" / simulated_ranks.PROJECT / simulated_ranks.ID for n in range(MACHINES)]

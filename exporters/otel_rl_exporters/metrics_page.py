@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import gzip
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prometheus_client.exposition import choose_encoder, gzip_accepted
-from tornado.web import RequestHandler
+
+from otel_rl.errors import sinks
+from otel_rl.errors.texts import shown
+from otel_rl.otlp.answers import NOT_FOUND, Refusal
+from otel_rl.otlp.site import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from prometheus_client import Metric
     from prometheus_client.registry import Collector
+    from prometheus_client.samples import Sample
 
-    from otel_rl.setup import tokens
+    from otel_rl.otlp.site import Request
 
-_SENT_WITHIN_S = 30.0
-"""The time that a client has to read a page; Prometheus itself gives up after 10 s by default."""
 _PATHS = ("/", "/metrics")
 
 
@@ -28,6 +31,8 @@ class _Families:
 
     def __init__(self, found: Iterable[Metric]) -> None:
         self._found = list(found)
+        for family in self._found:
+            family.samples = [_harmless(sample) for sample in family.samples]
         self._pages: dict[tuple[str, bool], bytes] = {}
 
     def collect(self) -> Iterable[Metric]:
@@ -46,12 +51,22 @@ class _Families:
         return self._pages[content_type, compressed], content_type
 
 
+def _harmless(sample: Sample) -> Sample:
+    """Return a sample whose labels a terminal shows: the format itself escapes only line ends."""
+    if all(map(str.isprintable, sample.labels.values())):
+        return sample
+    return sample._replace(labels={name: sinks.lines(text) for name, text in sample.labels.items()})
+
+
 class Pages:
-    """Pages for concurrent requests: one collection at a time; requests that arrive during one share the next.
+    """The metrics endpoint: one collection at a time; requests that arrive during one share the next.
 
     Attributes:
         waiting: The number of requests that wait for a collection.
     """
+
+    methods = ("GET", "HEAD")
+    largest = 0
 
     def __init__(self, source: Collector) -> None:
         self._source = source
@@ -60,8 +75,17 @@ class Pages:
         self._next: asyncio.Task[_Families] | None = None
         self.waiting = 0
 
-    async def page(self, accept: str, *, compressed: bool) -> tuple[bytes, str]:
-        """Return a page that was made after this call, and its content type."""
+    def check(self, request: Request) -> None:
+        """Check the path.
+
+        Raises:
+            Refusal: It is unknown.
+        """
+        if request.path not in _PATHS:
+            raise Refusal(NOT_FOUND, f"unknown path {shown(request.path)}: use /metrics")
+
+    async def answer(self, request: Request, _: bytearray) -> Answer:
+        """Return a page that was made after this call."""
         if self._next is None:
             self._next = asyncio.create_task(self._collect(self._running))
         self.waiting += 1
@@ -69,9 +93,16 @@ class Pages:
             families = await asyncio.shield(self._next)
         finally:
             self.waiting -= 1
-        return await asyncio.get_running_loop().run_in_executor(
-            self._worker, lambda: families.page(accept, compressed=compressed)
+        compressed = gzip_accepted(request.headers.get("accept-encoding", ""))
+        page, content_type = await asyncio.get_running_loop().run_in_executor(
+            self._worker, lambda: families.page(request.headers.get("accept", ""), compressed=compressed)
         )
+        headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
+        return Answer(200, headers | ({"Content-Encoding": "gzip"} if compressed else {}), page)
+
+    def refuse(self, _: Request, refusal: Refusal) -> Answer:
+        """Return the reason as a text."""
+        return Answer(refusal.kind.http, {"Content-Type": "text/plain; charset=utf-8"}, f"{refusal}\n".encode())
 
     async def _collect(self, before: asyncio.Future[_Families] | None) -> _Families:
         if before is not None:
@@ -82,53 +113,3 @@ class Pages:
     def close(self) -> None:
         """End the worker."""
         self._worker.shutdown(wait=False, cancel_futures=True)
-
-
-class Handler(RequestHandler):
-    """Answers requests for a page."""
-
-    def initialize(self, pages: Pages, valid: tokens.Tokens) -> None:
-        """Store the arguments that Tornado passes to each handler."""
-        self._pages, self._valid = pages, valid
-
-    def prepare(self) -> None:
-        """Refuse a request by its headers."""
-        self.clear_header("Server")
-        if not self._valid.accept(self.request.headers.get("Authorization", "")):
-            self._refuse(401, {"WWW-Authenticate": "Bearer"})
-        elif self.request.path not in _PATHS:
-            self._refuse(404)
-        elif self.request.method not in ("GET", "HEAD"):
-            self._refuse(405, {"Allow": "GET, HEAD"})
-
-    async def get(self) -> None:
-        """Respond with the page; close the connection of a client that does not read it."""
-        headers = self.request.headers
-        compressed = gzip_accepted(headers.get("Accept-Encoding", ""))
-        page, content_type = await self._pages.page(headers.get("Accept", ""), compressed=compressed)
-        self.set_header("Content-Type", content_type)
-        self.set_header("Vary", "Accept, Accept-Encoding")
-        if compressed:
-            self.set_header("Content-Encoding", "gzip")
-        self.set_header("Content-Length", str(len(page)))
-        connection: Any = self.request.connection
-        loop = asyncio.get_running_loop()
-        closing = loop.call_later(_SENT_WITHIN_S, connection.stream.close)
-        try:
-            await self.finish(page)
-        finally:
-            closing.cancel()
-
-    head = get
-    put = post = delete = patch = options = get  # `prepare` has refused them
-
-    def compute_etag(self) -> str | None:
-        """Return nothing: the digest of each page would be computed for nobody."""
-        return None
-
-    def _refuse(self, status: int, headers: Mapping[str, str] | None = None) -> None:
-        for name, value in (headers or {}).items():
-            self.set_header(name, value)
-        self.set_header("Connection", "close")
-        self.set_status(status)
-        self.finish()

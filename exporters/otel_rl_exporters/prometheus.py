@@ -23,12 +23,13 @@ _MOST_CONNECTIONS = 512
 class PrometheusReader:
     """Serves `/metrics` on the first free port, starting at `port`.
 
-    The run's identity is a label of every series; the rest of the resource is in `target_info`. On an address that
-    other machines reach, requests need the bearer token of `otel-rl token`, and TLS is used.
+    The run's identity is a label of every series; the rest of the resource is in `target_info`. Requests need the
+    token for scraping if there is one. An address that other machines reach needs it, and TLS.
 
     Attributes:
         reader: The SDK's metric reader.
         address: URL to scrape.
+        needs_token: Whether requests need a token.
 
     Args:
         insecure: If true, other machines may scrape without TLS.
@@ -42,12 +43,13 @@ class PrometheusReader:
 
     def __init__(self, run: RunInfo, *, host: str = "127.0.0.1", port: int = 9464, insecure: bool = False) -> None:
         from otel_rl.otlp.answers import Refusals
+        from otel_rl.otlp.gate import Gate
         from otel_rl.otlp.serving import Serving  # the HTTP server, which the agent alone loads
-        from otel_rl_exporters.metrics_page import Handler, Pages
+        from otel_rl_exporters.metrics_page import Pages
         from otel_rl_exporters.prometheus_exemplars import Reader, WithExemplars
 
         is_local = listeners.is_loopback(host)
-        valid = tokens.Tokens() if is_local else tokens.find()
+        valid = tokens.find(scrape=True)
         listeners.check_endpoint(host, os.environ, has_token=bool(valid), insecure=insecure)
         tls = None if is_local else listeners.server_tls(os.environ)
         registry = CollectorRegistry()
@@ -58,11 +60,12 @@ class PrometheusReader:
             scope_info_enabled=False,  # there is only one scope, so its labels would be the same on every series
             resource_attribute_filter=_LABELS.__contains__,
         )
+        self.needs_token = bool(valid)
         self._pages = Pages(WithExemplars(registry, self.reader))
         self._serving = Serving(
             sockets,
-            Handler,
-            {"pages": self._pages, "valid": valid},
+            self._pages,
+            Gate(valid, host),
             Refusals(),
             name="otel-rl-metrics",
             tls=tls,

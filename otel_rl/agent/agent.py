@@ -343,7 +343,8 @@ class Agent:
         """Return the file by which Prometheus finds this agent; with `once`, only remove that of a killed agent."""
         path, manifest = self._directory.targets(socket.gethostname()), self._manifest
         engines = manifest.agent.hardware.engines
-        target = Target(path, manifest.id, self._exporters.address, engines, sweeps=not manifest.sends)
+        own, needs_token = self._exporters.address, self._exporters.needs_token
+        target = Target(path, manifest.id, own, engines, needs_token=needs_token, sweeps=not manifest.sends)
         if self._once:
             remove(path)
             sweep(path.parent, now=time.time())

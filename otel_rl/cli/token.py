@@ -15,7 +15,7 @@ from otel_rl.setup import tokens
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--rotate", is_flag=True, help="Add a new first token to the file; the one before it stays valid.")
 def token(file: Path | None, *, rotate: bool) -> None:
-    """Write a random token to FILE with mode 0600, and print the path.
+    """Write a random token to FILE, and the one for scraping metrics to FILE.scrape, with mode 0600; print the paths.
 
     Without FILE, it is ~/.config/otel-rl/token, which agents and bridges read by themselves. Each line of the file is a
     valid token, and the first one is sent. The file is read again when it changes.
@@ -28,3 +28,4 @@ def token(file: Path | None, *, rotate: bool) -> None:
     except (SettingsError, OSError) as error:
         raise click.ClickException(str(error)) from error
     say(str(path))
+    say(str(tokens.scrape_path(path)))

@@ -1,6 +1,6 @@
-"""An HTTP server on a thread of its own, with limits on connections, for the bridge, the head and the metrics endpoint.
+"""The HTTP server of the bridge, the head and the metrics endpoint, on a thread of its own.
 
-Slow and idle connections are closed by the options of Tornado's server.
+Whatever it serves, its handler of requests, its gate and its limits are the same.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import logging
 import resource
 import socket
 import threading
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tornado.httpserver import HTTPServer
 from tornado.log import gen_log
 from tornado.netutil import bind_sockets
-from tornado.web import Application, RequestHandler
+from tornado.web import Application
 
 from otel_rl.errors.sinks import log_of
+from otel_rl.otlp.site import Handler
+from otel_rl.otlp.visitors import Visitors
 
 if TYPE_CHECKING:
     import ssl
@@ -27,10 +28,14 @@ if TYPE_CHECKING:
     from tornado.iostream import IOStream
 
     from otel_rl.otlp.answers import Refusals
+    from otel_rl.otlp.gate import Gate
+    from otel_rl.otlp.site import Site
 
 logger = log_of(__name__)
 _MOST_DESCRIPTORS = 1 << 16
 _BACKLOG = 128
+_LARGEST_HEADERS = 16 << 10
+"""In bytes: those of all connections are in memory while they arrive."""
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
@@ -47,32 +52,29 @@ def listen(host: str, port: int) -> list[socket.socket]:
     return sockets
 
 
-def peer_of(connection: Any) -> str:
-    """Return the address of the client of a connection, by which it is limited."""
-    return str(connection.context.address[0])
-
-
 class Serving:
     """A server that runs from its creation until `close`; one thread reads and writes all connections.
 
     Args:
         sockets: Where it listens.
-        handler: The class that handles requests, with `arguments` for its `initialize`.
-        refusals: Counts connections that do not speak HTTP.
+        site: What it serves.
+        gate: Decides who is answered.
+        refusals: Counts refused requests, and connections that do not speak HTTP.
         name: The name of the thread.
         tls: The TLS configuration, if connections are encrypted.
         idle_s: Timeout in seconds for the headers of a request, after which the connection is closed.
         body_s: Timeout in seconds for the body of a request.
         most: The largest number of connections, unless half of the process's descriptor limit is lower. One address
             may have a quarter of them.
+        most_held: The largest size in bytes of all bodies that are being received or handled.
         is_busy: Whether requests are still being handled; `close` waits for them.
     """
 
     def __init__(
         self,
         sockets: Sequence[socket.socket],
-        handler: type[RequestHandler],
-        arguments: dict[str, Any],
+        site: Site,
+        gate: Gate,
         refusals: Refusals,
         *,
         name: str,
@@ -80,22 +82,18 @@ class Serving:
         idle_s: float,
         body_s: float,
         most: int,
+        most_held: int = 0,
         is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self._sockets = list(sockets)
-        self._handler, self._arguments, self._refusals = handler, arguments, refusals
-        self._tls, self._idle_s, self._body_s, self._most = tls, idle_s, body_s, most
+        self._site, self._gate, self._refusals = site, gate, refusals
+        self._tls, self._idle_s, self._body_s = tls, idle_s, body_s
         self._is_busy = is_busy
-        self._open: Counter[str] = Counter()
+        self.visitors = Visitors(_room(most), most_held)
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
-
-    @property
-    def connections(self) -> int:
-        """The number of connections that are open."""
-        return self._open.total()
 
     def close(self, timeout: float = 5.0) -> None:
         """Stop accepting, respond to the requests received within `timeout` seconds, and close all connections."""
@@ -109,16 +107,17 @@ class Serving:
         self._loop.close()
 
     async def _serve(self) -> None:
-        application = Application([(".*", self._handler, self._arguments)], log_function=lambda _: None)
+        of_handlers = {"site": self._site, "gate": self._gate, "visitors": self.visitors, "refusals": self._refusals}
+        application = Application([(".*", Handler, of_handlers)], log_function=lambda _: None)
         server = _Connections(
             application,
             ssl_options=self._tls,
             idle_connection_timeout=self._idle_s,
             body_timeout=self._body_s,
-            max_header_size=64 << 10,
-            max_body_size=1 << 62,  # handlers have their own limits, with better messages
+            max_header_size=_LARGEST_HEADERS,
+            max_body_size=1 << 62,  # the handler has its own limit, with a better message
         )
-        server.limit(self._open, _room(self._most), self._refusals)
+        server.limit(self.visitors, self._refusals)
         malformed = _Malformed(self._refusals)
         gen_log.setLevel(logging.INFO)  # malformed connections are logged at this level
         gen_log.addFilter(malformed)
@@ -167,23 +166,17 @@ class _Malformed(logging.Filter):
 class _Connections(HTTPServer):
     """Tornado's server with a limit on connections; without free descriptors it would busy-loop."""
 
-    def limit(self, connections: Counter[str], most: int, refusals: Refusals) -> None:
-        """Accept at most so many connections, and a quarter of them from one address; count them by address."""
-        self._most, self._most_each, self._refusals = most, max(1, most // 4), refusals
-        self._open = connections
+    def limit(self, visitors: Visitors, refusals: Refusals) -> None:
+        """Accept the connections that `visitors` admits."""
+        self._visitors, self._refusals = visitors, refusals
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
-        peer = str(address[0])
-        if self._open.total() >= self._most or self._open[peer] >= self._most_each:
-            self._refusals.note("connections over the limit", f"{self._open[peer]} from {peer} are open")
-            stream.close()
+        if self._visitors.enter(stream, str(address[0])):
+            super().handle_stream(stream, address)
             return
-        self._open[peer] += 1
-        super().handle_stream(stream, address)
+        self._refusals.note("connections over the limit", f"{len(self._visitors)} are open; one from {address[0]}")
+        stream.close()
 
     def on_close(self, server_conn: Any) -> None:
-        peer = peer_of(server_conn)
-        self._open[peer] -= 1
-        if not self._open[peer]:
-            del self._open[peer]
+        self._visitors.leave(self._visitors[server_conn.stream])
         super().on_close(server_conn)

@@ -1,10 +1,12 @@
 """Bearer tokens: where they come from, the file that holds them, and whether a request has a valid one.
 
 A file has one token in each line. The first one is sent; all of them are accepted, so that tokens can be rotated.
+From each token follows another one for scraping: it reads metrics, and writes no records.
 """
 
 from __future__ import annotations
 
+import base64
 import hmac
 import os
 import secrets
@@ -17,13 +19,18 @@ from typing import TYPE_CHECKING
 from otel_rl.errors import SettingsError
 from otel_rl.errors.occasional import Occasional
 from otel_rl.errors.sinks import log_of
+from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.journal.modes import PRIVATE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TOKEN_VARIABLE, TOKEN_FILE_VARIABLE = "OTEL_RL_TOKEN", "OTEL_RL_TOKEN_FILE"
 """Settings are written to files, secrets are not: these are variables only."""
+SCRAPE_SUFFIX = ".scrape"
 _BYTES = 32
+_SHORTEST = 16
+"""The smallest number of characters; `otel-rl token` makes 43."""
 _READ_AGAIN_S = 1.0
 """The time between two reads of a file for wrong tokens: on NFS only a read shows that the file has changed."""
 _warnings = Occasional(log_of(__name__))
@@ -35,16 +42,17 @@ class Tokens:
     Args:
         text: The one token; empty if they are in a file.
         path: The file; `None` if there is none.
+        scrape: If true, the tokens are those for scraping.
 
     Raises:
         SettingsError: The file cannot be used, or the token is not one.
     """
 
-    def __init__(self, text: str = "", path: Path | None = None) -> None:
-        self._path = path
+    def __init__(self, text: str = "", path: Path | None = None, *, scrape: bool = False) -> None:
+        self._path, self._scrape = path, scrape
         self._lock = threading.Lock()
         self._state = _state(path)
-        self._valid = (_checked(text, TOKEN_VARIABLE),) if text else _read(path) if path else ()
+        self._valid = self._used((_checked(text, TOKEN_VARIABLE),) if text else _read(path) if path else ())
         self._read_at = 0.0
 
     def __bool__(self) -> bool:
@@ -57,6 +65,14 @@ class Tokens:
         self._follow()
         return self._valid[0] if self._valid else ""
 
+    @property
+    def fix(self) -> str:
+        """Where clients find the token."""
+        where = f"the first line of {self._path}" if self._path else f"that of {TOKEN_VARIABLE}"
+        if not self._scrape:
+            return f"send {where}"
+        return f"send the token for scraping, which follows from {where}: `otel-rl token` wrote it to *{SCRAPE_SUFFIX}"
+
     def accept(self, authorization: str) -> bool:
         """Return whether an `Authorization` header has a valid token, in a time that does not depend on the token."""
         if not self._valid:
@@ -66,6 +82,9 @@ class Tokens:
             return False
         self._follow()
         return self._has(given) or (self._follow(anyway=True) and self._has(given))
+
+    def _used(self, tokens: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(for_scraping, tokens)) if self._scrape else tokens
 
     def _has(self, given: str) -> bool:
         found = given.strip().encode()
@@ -84,27 +103,34 @@ class Tokens:
                 return False
             self._state, self._read_at = state, now
             try:
-                self._valid = _read(self._path)
+                self._valid = self._used(_read(self._path))
             except SettingsError as error:
                 _warnings.warn(f"{error}; the tokens that were read before stay valid")
                 return False
             return True
 
 
-def find(environ: Mapping[str, str] | None = None, file: Path | None = None) -> Tokens:
+def for_scraping(token: str) -> str:
+    """Return the token for scraping that follows from a token, which does not follow from it."""
+    return base64.urlsafe_b64encode(hmac.digest(token.encode(), b"otel-rl scrape", "sha256")).decode().rstrip("=")
+
+
+def find(environ: Mapping[str, str] | None = None, file: Path | None = None, *, scrape: bool = False) -> Tokens:
     """Return the tokens in a file, else those of `OTEL_RL_TOKEN`, `OTEL_RL_TOKEN_FILE` or the user's own file.
+
+    With `scrape`, they are the tokens for scraping that follow from them.
 
     Raises:
         SettingsError: The file cannot be used.
     """
     environ = os.environ if environ is None else environ
     if file is None and (text := environ.get(TOKEN_VARIABLE, "").strip()):
-        return Tokens(text)
+        return Tokens(text, scrape=scrape)
     if file is None and (named := environ.get(TOKEN_FILE_VARIABLE)):
         file = Path(named).expanduser()
     if file is None and (usual := usual_path(environ)).exists():
         file = usual
-    return Tokens(path=file)
+    return Tokens(path=file, scrape=scrape)
 
 
 def usual_path(environ: Mapping[str, str] | None = None) -> Path:
@@ -115,7 +141,7 @@ def usual_path(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def create(path: Path, *, rotate: bool = False) -> None:
-    """Write a new token to a file that only this user can read.
+    """Write a new token, and to `scrape_path` the one for scraping, to files that only this user can read.
 
     Args:
         path: The file; its directory is created with mode 0700.
@@ -142,6 +168,12 @@ def create(path: Path, *, rotate: bool = False) -> None:
             os.link(beside, path)  # fails if another process has just written the file
     finally:
         beside.unlink(missing_ok=True)
+    write_atomically(scrape_path(path), for_scraping(lines[0]).encode(), PRIVATE.file)
+
+
+def scrape_path(path: Path) -> Path:
+    """Return the file with the token for scraping that follows from the first one of a file."""
+    return path.with_name(path.name + SCRAPE_SUFFIX)
 
 
 def _state(path: Path | None) -> tuple[int, ...]:
@@ -191,4 +223,6 @@ def _check_mode(path: Path, found: os.stat_result) -> None:
 def _checked(text: str, where: str) -> str:
     if not text.isascii() or not text.isprintable() or " " in text:
         raise SettingsError(f"{where}: a token has letters, digits and punctuation only; run `otel-rl token`")
+    if len(text) < _SHORTEST:
+        raise SettingsError(f"{where}: a token has at least {_SHORTEST} characters; `otel-rl token` makes a new one")
     return text

@@ -159,18 +159,18 @@ def test_the_name_of_an_event_as_an_attribute(bridge: Bridge) -> None:
 
 def test_nobody_comes_in_without_the_token(tmp_path: Path) -> None:
     """Over HTTP and over gRPC."""
-    (tmp_path / "token").write_text("secret\n")
+    (tmp_path / "token").write_text("a-secret-of-the-tests\n")
     (tmp_path / "token").chmod(0o600)
     bridge = Bridge(tmp_path / "bridged", "--token-file", str(tmp_path / "token"))
     request = step_metrics("run", {0: {"loss": 1.0}})
     statuses = [
         bridge.post(request.SerializeToString(), **headers)[0]
-        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer secret"})
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer a-secret-of-the-tests"})
     ]
     stub = LogsServiceStub(grpc.insecure_channel(f"127.0.0.1:{bridge.grpc}"))
     with pytest.raises(grpc.RpcError) as refused:
         stub.Export(request)
-    answer = stub.Export(request, metadata=[("authorization", "Bearer secret")])
+    answer = stub.Export(request, metadata=[("authorization", "Bearer a-secret-of-the-tests")])
     bridge.kill()
 
     assert statuses == [401, 401, 200]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from google.rpc.status_pb2 import Status
 
+from otel_rl.otlp import site
 from otel_rl.otlp.answers import Refusals, response
 from otel_rl.otlp.bridge import bodies
 from otel_rl.otlp.bridge import http as otlp
@@ -100,7 +101,9 @@ def test_a_connection_is_kept(server: HttpServer, sink: Taken) -> None:
 
 def test_expect_continue(server: HttpServer, sink: Taken) -> None:
     """Curl waits for it before it sends a larger body."""
-    head = b"POST /v1/logs HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nExpect: 100-continue\r\n"
+    head = (
+        b"POST /v1/logs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\nExpect: 100-continue\r\n"
+    )
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
         connection.sendall(head + f"Content-Length: {len(BODY)}\r\n\r\n".encode())
         first = connection.recv(100)
@@ -114,14 +117,14 @@ def test_expect_continue(server: HttpServer, sink: Taken) -> None:
 
 def test_a_refused_body_is_not_asked_for(server: HttpServer) -> None:
     """A client that expects 100-continue gets the error at once, and the connection is closed."""
-    told = b"POST /v1/logs HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nExpect: 100-continue\r\n"
+    told = b"POST /v1/logs HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nExpect: 100-continue\r\n"
     answer = raw(server.port, told + b"Content-Length: 1000\r\n\r\n")
 
     assert answer.startswith(b"HTTP/1.1 415")
     assert b"Connection: close" in answer
 
 
-@pytest.mark.parametrize("path", ["/v1/logs/", "/v1/logs?key=value", "/v1/logs/?a=b#c", "http://head/v1/logs?a=b"])
+@pytest.mark.parametrize("path", ["/v1/logs/", "/v1/logs?key=value", "/v1/logs/?a=b#c", "http://localhost/v1/logs?a=b"])
 def test_slashes_and_queries(path: str, server: HttpServer) -> None:
     """A path with a slash at its end, or with a query as gateways add them, or the whole URL, is the same path."""
     assert ask(server.port, path=path)[0].status == 200
@@ -236,9 +239,9 @@ def test_too_much(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_body_without_the_token_is_not_kept(sink: Taken) -> None:
     """It is answered before it has been received, or read and thrown away."""
-    server = HttpServer(("127.0.0.1", 0), sink, Tokens("right"))
-    head = f"POST /v1/logs HTTP/1.1\r\nHost: x\r\nContent-Type: {PROTOBUF['Content-Type']}\r\n"
-    for token in ("", "Authorization: Bearer wrong\r\n"):
+    server = HttpServer(("127.0.0.1", 0), sink, Tokens("right" * 4))
+    head = f"POST /v1/logs HTTP/1.1\r\nHost: localhost\r\nContent-Type: {PROTOBUF['Content-Type']}\r\n"
+    for token in ("", "Authorization: Bearer wrongwrongwrong\r\n"):
         with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
             connection.sendall(f"{head}{token}Content-Length: 2000000\r\n\r\n".encode() + bytes(1_000_000))
             held = server.held
@@ -250,7 +253,7 @@ def test_a_body_without_the_token_is_not_kept(sink: Taken) -> None:
 
 def test_too_much_at_once(server: HttpServer, sink: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the bodies that are received and handled have the largest size, others are asked to retry later."""
-    monkeypatch.setattr(otlp, "_MOST_HELD", len(BODY) * 3 // 2)
+    monkeypatch.setattr(server._serving.visitors, "_most_held", len(BODY) * 3 // 2)
     sink.gate.clear()
     first = threading.Thread(target=ask, args=(server.port,))
     first.start()
@@ -267,11 +270,11 @@ def test_too_much_at_once(server: HttpServer, sink: Taken, monkeypatch: pytest.M
 def test_a_body_without_an_end(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection is closed when more was sent than is ever read."""
     monkeypatch.setattr(bodies, "LARGEST", 1 << 20)
-    monkeypatch.setattr(otlp, "_MOST_DRAINED", 2 << 20)
+    monkeypatch.setattr(site, "_MOST_DRAINED", 2 << 20)
     piece = b"100000\r\n" + bytes(1 << 20) + b"\r\n"
     sent = 0
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
-        connection.sendall(b"POST /v1/logs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n")
+        connection.sendall(b"POST /v1/logs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n")
         connection.sendall(b"Content-Type: application/x-protobuf\r\n\r\n")
         with contextlib.suppress(OSError):
             while sent < 100:
@@ -358,7 +361,7 @@ def test_a_handshake_that_never_ends(sink: Taken, tmp_path: Path, monkeypatch: p
 
 def test_clients_that_leave_hold_nothing(server: HttpServer, sink: Taken) -> None:
     """A body that ends too early, and one whose sender does not wait for the answer."""
-    head = f"POST /v1/logs HTTP/1.1\r\nHost: x\r\nContent-Type: {PROTOBUF['Content-Type']}\r\n"
+    head = f"POST /v1/logs HTTP/1.1\r\nHost: localhost\r\nContent-Type: {PROTOBUF['Content-Type']}\r\n"
     for length in (len(BODY) + 100, len(BODY)):
         with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
             connection.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + BODY)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-_PROTECTED = "export OTEL_RL_TOKEN=of-the-test OTEL_RL_INSECURE=true"
+_PROTECTED = "export OTEL_RL_TOKEN=a-token-of-the-test OTEL_RL_INSECURE=true"
 _HEAD = f'{_PROTECTED} OTEL_RL_HEAD="$(scontrol show hostnames | head -n 1):$((30000 + SLURM_JOB_ID))"'
 _WAITS = {"WAITS": "1"}
 _SAVE = "--nodes=2 --time=4 --signal=B:USR1@100"  # Slurm sends signals up to a minute early

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-_PROTECTED = "export OTEL_RL_TOKEN=of-the-test OTEL_RL_INSECURE=true"
+_PROTECTED = "export OTEL_RL_TOKEN=a-token-of-the-test OTEL_RL_INSECURE=true"
 _HEAD = f'{_PROTECTED} OTEL_RL_HEAD="$(scontrol show hostnames | head -n 1):$((30000 + SLURM_JOB_ID))"'
 _SRUN = f"{_HEAD}\nsrun python train.py"
 _FIXED = f'{_PROTECTED} OTEL_RL_HEAD="node1:4320"\nsrun python train.py'

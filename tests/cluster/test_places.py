@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _TWO_NODES = (
-    "export OTEL_RL_TOKEN=of-the-test OTEL_RL_INSECURE=true\n"
+    "export OTEL_RL_TOKEN=a-token-of-the-test OTEL_RL_INSECURE=true\n"
     'export OTEL_RL_HEAD="$(scontrol show hostnames | head -n 1):$((30000 + SLURM_JOB_ID))"\nsrun python train.py'
 )
 _HOMES = {"unknown": ALICE, "sshfs": CAROL, "sshfs-with-links": DAVE}

@@ -86,7 +86,7 @@ class Cluster:
                 "PAUSE": pause,
                 "DEADLINE": deadline,
                 "OTEL_EXPORTER_PROMETHEUS_PORT": ports[rank // local],
-                "OTEL_RL_TOKEN": "secret",
+                "OTEL_RL_TOKEN": "a-secret-of-the-tests",
             }
             own = {name: str(value) for name, value in place.items()}
             self._told.append(own | variables | {**of_ranks.get(rank, {})})

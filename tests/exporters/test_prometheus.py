@@ -79,7 +79,7 @@ def test_a_taken_port_makes_it_take_the_next(tmp_path: Path, monkeypatch: pytest
 def test_no_free_port_is_an_error_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the whole range is taken, a strict `init` says so, and how to go on without."""
     monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_HOST", "192.0.2.1")  # no address of this machine
-    monkeypatch.setenv("OTEL_RL_TOKEN", "secret")
+    monkeypatch.setenv("OTEL_RL_TOKEN", "a-secret-of-the-tests")
     monkeypatch.setenv("OTEL_RL_INSECURE", "true")
 
     with pytest.raises(otel_rl.SettingsError, match="OTEL_EXPORTER_PROMETHEUS_PORT"):

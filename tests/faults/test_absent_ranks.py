@@ -46,7 +46,7 @@ class Starts:
             "DEADLINE": 60,
             "MEETS": 1,
             "OTEL_EXPORTER_PROMETHEUS_PORT": self._ports[machine],
-            "OTEL_RL_TOKEN": "secret",
+            "OTEL_RL_TOKEN": "a-secret-of-the-tests",
         }
         process = start_python(RANK, node, **{name: str(value) for name, value in numbers.items()} | more)
         self.running.append(process)

@@ -175,7 +175,7 @@ def test_no_directory_can_be_written(tmp_path: Path) -> None:
 def test_a_port_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """An address that cannot be listened on: metrics are at another one, and the warning names both."""
     monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_HOST", "192.0.2.1")
-    monkeypatch.setenv("OTEL_RL_TOKEN", "secret")
+    monkeypatch.setenv("OTEL_RL_TOKEN", "a-secret-of-the-tests")
     monkeypatch.setenv("OTEL_RL_INSECURE", "true")
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "prometheus")
     run = begin(tmp_path, agent="auto", hardware=False)
@@ -211,7 +211,7 @@ def test_a_head_that_is_nobodys(
 ) -> None:
     """All ranks are here, the address is not: the run is recorded here, and it says so; a strict run raises."""
     nobody = "192.0.2.1:4320"  # RFC 5737
-    monkeypatch.setenv("OTEL_RL_TOKEN", "secret")
+    monkeypatch.setenv("OTEL_RL_TOKEN", "a-secret-of-the-tests")
     monkeypatch.setenv("OTEL_RL_INSECURE", "true")
     with pytest.raises(otel_rl.SettingsError, match="nobody answers there"):
         begin(tmp_path, head=nobody, strict=True)

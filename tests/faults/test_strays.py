@@ -63,7 +63,11 @@ run.finish(90)
 def test_each_step_has_the_times_of_its_phases(tmp_path: Path, case: str, accident: str) -> None:
     """A rollout process or a thread that is ahead, an evaluation before the first step, tokens in place of a step."""
     nodes = [tmp_path / "node0", tmp_path / ("node1" if accident == "two machines" else "node0")]
-    shared = {"HEAD": head() if accident == "two machines" else "", "OTEL_RL_TOKEN": "secret", "WORLD_SIZE": "1"}
+    shared = {
+        "HEAD": head() if accident == "two machines" else "",
+        "OTEL_RL_TOKEN": "a-secret-of-the-tests",
+        "WORLD_SIZE": "1",
+    }
     for node in nodes:
         node.mkdir(exist_ok=True)
     ports = [str(free_port()) for _ in nodes]

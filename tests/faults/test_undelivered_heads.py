@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.faults.nodes import Nodes
 
 pytestmark = pytest.mark.slow
-_OPEN = {"OTEL_RL_TOKEN": "secret", "OTEL_RL_INSECURE": "true"}
+_OPEN = {"OTEL_RL_TOKEN": "a-secret-of-the-tests", "OTEL_RL_INSECURE": "true"}
 """Settings that an address of another machine needs."""
 
 

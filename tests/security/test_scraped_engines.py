@@ -1,4 +1,4 @@
-"""An inference server is a stranger to the token by which Prometheus scrapes agents."""
+"""The token by which Prometheus scrapes agents goes to those that ask for it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ DEPLOY = Path(otel_rl.__file__).parents[1] / "deploy"
 
 @pytest.mark.slow
 @needs_program("prometheus")
-def test_an_engine_gets_no_token(tmp_path: Path) -> None:
-    """Prometheus, with the configuration of the stack, sends the token to the agent and not to the engine."""
+def test_who_gets_the_token(tmp_path: Path) -> None:
+    """Prometheus, as the stack configures it, sends it to an agent that asks, not to another one and to no engine."""
     heard: dict[str, str | None] = {}
 
     class Page(BaseHTTPRequestHandler):
@@ -37,18 +37,22 @@ def test_an_engine_gets_no_token(tmp_path: Path) -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
-    target = Target(tmp_path / "targets" / "a.json", "r", f"{url}/agent", [f"{url}/engine"], sweeps=False)
+    targets = [
+        Target(tmp_path / "targets" / f"{name}.json", name, f"{url}/{name}", [f"{url}/engine"], **asks, sweeps=False)
+        for name, asks in (("asks", {"needs_token": True}), ("open", {}))
+    ]
     config = configurations(DEPLOY, {"prometheus": shutil.which("prometheus") or ""})["prometheus.yml"]
-    config = config.replace("# authorization:", "authorization:").replace("15s", "1s")
-    (tmp_path / "prometheus.yml").write_text(config)
-    (tmp_path / "token").write_text("secret")
+    (tmp_path / "prometheus.yml").write_text(config.replace("15s", "1s"))
+    (tmp_path / "scrape-token").write_text("secret")
     shutil.copy(DEPLOY / "prometheus" / "alertmanagers.json", tmp_path)
-    target.start()
+    for target in targets:
+        target.start()
     try:
         with running(tmp_path):
-            wait_for(lambda: len(heard) == 2, "not both are scraped", 60)
+            wait_for(lambda: len(heard) == 3, "not all are scraped", 60)
     finally:
-        target.close()
+        for target in targets:
+            target.close()
         server.shutdown()
 
-    assert heard == {"/agent": "Bearer secret", "/engine": None}
+    assert heard == {"/asks": "Bearer secret", "/open": None, "/engine": None}

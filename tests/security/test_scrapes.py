@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 import otel_rl_exporters.prometheus as endpoint
 from otel_rl.export import RunInfo
-from otel_rl_exporters import metrics_page
+from otel_rl.otlp import site
 from otel_rl_exporters.prometheus import PrometheusReader
 from tests.collector import free_port, wait_for
 from tests.security.strangers import at_once, idle
@@ -89,7 +89,7 @@ def test_formats(reader: PrometheusReader) -> None:
 def test_slow_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections that begin a request, or do not read the page, are closed; others are served meanwhile."""
     monkeypatch.setattr(endpoint, "_IDLE_S", 1.0)
-    monkeypatch.setattr(metrics_page, "_SENT_WITHIN_S", 1.0)
+    monkeypatch.setattr(site, "_SENT_WITHIN_S", 1.0)
     found = PrometheusReader(RUN, port=free_port())
     provider = MeterProvider([found.reader])
     gauge = provider.get_meter("test").create_gauge("gauge")
@@ -99,7 +99,7 @@ def test_slow_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = idle(port, 20) + idle(port, 20, b"GET /metrics HT")
     deaf = [_deaf(port) for _ in range(3)]
     served = read(found)[0]
-    wait_for(lambda: found._serving.connections <= 1, "silent or deaf connections stay")
+    wait_for(lambda: len(found._serving.visitors) <= 1, "silent or deaf connections stay")
     got = [_rest(connection) for connection in deaf]
     for connection in silent:
         connection.close()
@@ -115,7 +115,7 @@ def _deaf(port: int) -> socket.socket:
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect(("127.0.0.1", port))
-    connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
     return connection
 
 

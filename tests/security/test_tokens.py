@@ -19,6 +19,7 @@ from otel_rl.cli import main
 from otel_rl.export import Machine, NotNow, RunInfo
 from otel_rl.otlp.bridge.http import HttpServer
 from otel_rl.setup import listeners, tokens
+from otel_rl.setup.tokens import for_scraping
 from otel_rl_exporters.head import HeadExporter
 from otel_rl_exporters.prometheus import PrometheusReader
 from tests.bridge.bridges import raw
@@ -52,7 +53,7 @@ def test_the_command(own: Path) -> None:
     code, said = run_command("token")
     again, why = run_command("token")
 
-    assert (code, said.strip()) == (0, str(own))
+    assert (code, said.splitlines()[0]) == (0, str(own))
     assert stat.S_IMODE(own.stat().st_mode) == 0o600
     assert stat.S_IMODE(own.parent.stat().st_mode) == 0o700
     assert len(own.read_text().strip()) == 43
@@ -190,7 +191,7 @@ def test_the_metrics_endpoint_over_tls(own: Path, tmp_path: Path, monkeypatch: p
     port = int(str(reader.address).rpartition(":")[2].partition("/")[0])
     place = f"https://127.0.0.1:{port}/metrics"
     trusted = ssl.create_default_context(cafile=str(made / "authority.pem"))
-    authorized = {"Authorization": f"Bearer {own.read_text().strip()}"}
+    authorized = {"Authorization": f"Bearer {for_scraping(own.read_text().strip())}"}
     try:
         found = [
             asked(place, trusted, **headers) for headers in ({}, {"Authorization": f"Bearer {'x' * 43}"}, authorized)
@@ -216,12 +217,17 @@ def test_a_run_with_a_token(own: Path, tmp_path: Path, monkeypatch: pytest.Monke
     head = f"0.0.0.0:{ports[1]}"
     run = otel_rl.init(dir=tmp_path / "runs", quiet=True, insecure=True, head=head, hardware=False, strict=True)
     right = own.read_text().strip()
+    scraping = for_scraping(right)
     with run.step(0):
         run.log({"loss": 1.0})
     places = [f"http://127.0.0.1:{port}{path}" for port, path in zip(ports, ("/metrics", "/v1/logs"), strict=True)]
-    given = [{}, *({"Authorization": text} for text in (f"Bearer {'x' * 43}", f"Basic {right}", f"Bearer {right}"))]
+    texts = (f"Bearer {'x' * 43}", f"Basic {right}", f"Bearer {scraping}", f"Bearer {right}")
+    given = [{}, *({"Authorization": text} for text in texts)]
 
-    assert [[asked(place, **headers) for headers in given] for place in places] == [[401, 401, 401, 200]] * 2
+    assert [[asked(place, **headers) for headers in given] for place in places] == [
+        [401, 401, 401, 200, 401],  # the metrics endpoint
+        [401, 401, 401, 401, 200],  # the head: who can scrape cannot write records
+    ]
     assert run.finish(30)
 
 

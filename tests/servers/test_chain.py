@@ -74,15 +74,15 @@ def alive(pid: int) -> bool:
 
 def test_the_whole_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows, the trace of a step that panels link to, metrics, and one message when a rank dies."""
-    monkeypatch.setenv("OTEL_RL_TOKEN", "secret")
+    monkeypatch.setenv("OTEL_RL_TOKEN", "a-secret-of-the-tests")
     head = free_port()
-    to_head = {"OTEL_RL_HEAD_URL": f"http://127.0.0.1:{head}", "OTEL_RL_TOKEN": "secret"}
+    to_head = {"OTEL_RL_HEAD_URL": f"http://127.0.0.1:{head}", "OTEL_RL_TOKEN": "a-secret-of-the-tests"}
     with Webhook() as webhook, stack(monkeypatch), Collector("node", tmp_path, **to_head) as node:
         send_alerts_to(webhook.url)
         prometheus = Prometheus(f"http://127.0.0.1:{PORTS['prometheus']}")
         traces = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{PORTS['otlp_http']}/v1/traces"}
         heads = [f"127.0.0.1:{head}", f"127.0.0.1:{node.port}"]
-        with demo(tmp_path, heads, OTEL_RL_TOKEN="secret", **traces) as ranks:
+        with demo(tmp_path, heads, OTEL_RL_TOKEN="a-secret-of-the-tests", **traces) as ranks:
             wait_for(lambda: len(rows(tmp_path)) >= ROWS, "no rows come", 2 * A_WHILE)
             wait_for(lambda: prometheus.value("count(rl_run_info)"), "the run is not scraped", A_WHILE)
             both = "count(rl_processes_lost_total)"

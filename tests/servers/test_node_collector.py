@@ -30,7 +30,7 @@ def test_every_row_once(tmp_path: Path) -> None:
     """Half of the kills come while it delivers, half while the head cannot be reached for a minute."""
     head = free_port()
     to_head = Link(head)
-    place = {"OTEL_RL_HEAD_URL": f"http://127.0.0.1:{to_head.port}", "OTEL_RL_TOKEN": "secret"}
+    place = {"OTEL_RL_HEAD_URL": f"http://127.0.0.1:{to_head.port}", "OTEL_RL_TOKEN": "a-secret-of-the-tests"}
     collector = Collector("node", tmp_path, **place)
     collector.start()
     heads = [f"127.0.0.1:{head}", *[f"127.0.0.1:{collector.port}"] * 2]
@@ -65,7 +65,7 @@ def test_every_row_once(tmp_path: Path) -> None:
 def test_no_row_is_lost_at_a_limit(limit: str, tmp_path: Path) -> None:
     """Agents keep what a Collector refuses for lack of memory or room in its queue, until it has enough."""
     head = free_port()
-    place = {"OTEL_RL_HEAD_URL": f"http://127.0.0.1:{head}", "OTEL_RL_TOKEN": "secret"}
+    place = {"OTEL_RL_HEAD_URL": f"http://127.0.0.1:{head}", "OTEL_RL_TOKEN": "a-secret-of-the-tests"}
     refusing = Collector("node", tmp_path, TOO_LITTLE[limit], **place)
     refusing.start()
     cluster = Cluster(

@@ -303,7 +303,7 @@ def test_the_own_name_is_owned() -> None:
 
 def test_own_exporters_of_another_machine_than_the_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the head is on another machine than rank 0, exporters that only rank 0 can use get no rows, and it says so."""
-    monkeypatch.setenv("OTEL_RL_TOKEN", "secret")
+    monkeypatch.setenv("OTEL_RL_TOKEN", "a-secret-of-the-tests")
     with pytest.raises(otel_rl.SettingsError, match="get no rows: give head= an address of the machine of rank 0"):
         otel_rl.init(
             dir=str(tmp_path),

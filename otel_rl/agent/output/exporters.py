@@ -76,6 +76,11 @@ class Exporters:
         return next((reader.address for reader in self.readers.values() if reader.address), None)
 
     @property
+    def needs_token(self) -> bool:
+        """Whether the metrics endpoint needs a token."""
+        return any(getattr(reader, "needs_token", False) for reader in self.readers.values())
+
+    @property
     def by_name(self) -> dict[str, Any]:
         """All exporters, and the metric readers that push, by name."""
         pushing = {f"{name}_metrics": one for name, one in self.readers.items() if hasattr(one, "causes")}

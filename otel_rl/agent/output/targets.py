@@ -34,6 +34,8 @@ REFRESH_S = 30.0
 STALE_S = 180.0
 """Seconds without such a mark after which a file is removed. An NFS client may see marks that are 60 s old."""
 _CLOSE_S = 5.0
+_PROTECTED = {"__rl_token__": "scrape"}
+"""A label by which Prometheus chooses the job with the token for scraping; it is not part of the series."""
 
 
 class Target:
@@ -46,6 +48,7 @@ class Target:
     Args:
         own: URL of the agent's metrics endpoint, if it has one.
         engines: URLs of the metrics endpoints of inference servers, such as `http://node1:8000/metrics`.
+        needs_token: If true, the agent's endpoint needs the token for scraping; Prometheus sends it to no other one.
         sweeps: If true, the agent removes the files of agents that were killed.
         refresh_s: Seconds between two marks.
     """
@@ -57,11 +60,12 @@ class Target:
         own: str | None,
         engines: Iterable[str],
         *,
+        needs_token: bool = False,
         sweeps: bool,
         refresh_s: float = REFRESH_S,
     ) -> None:
         self._path = path
-        self._content = msgspec.json.format(msgspec.json.encode(_groups(run_id, own, engines)))
+        self._content = msgspec.json.format(msgspec.json.encode(_groups(run_id, own, engines, needs_token)))
         self._sweeps = sweeps
         self._refresh_s = refresh_s
         self._ended = threading.Event()
@@ -135,7 +139,7 @@ def sweep(place: Path, *, now: float) -> None:
         pass  # there is none, or it is tried again
 
 
-def _groups(run_id: str, own: str | None, engines: Iterable[str]) -> list[dict[str, object]]:
+def _groups(run_id: str, own: str | None, engines: Iterable[str], needs_token: bool) -> list[dict[str, object]]:
     """Return the content of the file; the label `rl_run_id` joins the series of the targets."""
     label = semconv.RUN_ID.replace(".", "_")
     groups: list[dict[str, object]] = []
@@ -145,7 +149,7 @@ def _groups(run_id: str, own: str | None, engines: Iterable[str]) -> list[dict[s
         except ValueError as error:
             logger.warning("invalid engines URL %r: %s; give one such as http://node1:8000/metrics", url, error)
     if own is not None:
-        groups.insert(0, _group(own, {}))  # its series have these labels already
+        groups.insert(0, _group(own, _PROTECTED if needs_token else {}))  # its series have the other labels already
     return groups
 
 

@@ -5,6 +5,7 @@ Source: the OTLP specification 1.x, "OTLP/gRPC": status codes, and `RetryInfo` f
 
 from __future__ import annotations
 
+import threading
 from concurrent import futures
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,23 +13,31 @@ from urllib.parse import unquote
 
 import grpc
 
-from otel_rl.otlp.answers import PROTOBUF, Refusal
+from otel_rl.otlp.answers import LATER, MALFORMED, PROTOBUF, Refusal
 from otel_rl.otlp.bridge import bodies
-from otel_rl.otlp.bridge.http import check_token, respond
+from otel_rl.otlp.bridge.http import respond
+from otel_rl.otlp.gate import Gate
 from otel_rl.otlp.signals import SERVICES
 from otel_rl.setup.tokens import Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from otel_rl.otlp.bridge.http import Sink
 
-_THREADS = 8
-"""The largest number of requests that are received or handled at the same time: a thread reads a message."""
+LARGEST = 4 << 20
+"""The largest message in bytes, as sent and decompressed: a Collector has this limit too. gRPC reads it as a whole."""
+_THREADS = 4
+"""The largest number of messages that are read or handled at the same time."""
+_MOST_WAITING = 64
+"""Requests that wait for a thread, of which nothing but the headers is read; further ones are refused."""
+_READ_WITHIN_S = 10.0
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OPTIONS = [
-    ("grpc.max_receive_message_length", bodies.LARGEST),  # as sent, and decompressed
-    ("grpc.max_concurrent_streams", 64),
+    ("grpc.max_receive_message_length", LARGEST),
+    ("grpc.http2.lookahead_bytes", 16 << 10),  # of a message that nobody reads yet
+    ("grpc.http2.bdp_probe", 0),  # it would make that MiB
+    ("grpc.max_concurrent_streams", 16),
     ("grpc.max_allowed_incoming_connections", 1024),
     ("grpc.max_connection_idle_ms", 300_000),
     ("grpc.max_connection_age_ms", 300_000),  # clients connect again; a request that never ends is ended
@@ -36,7 +45,7 @@ _OPTIONS = [
     ("grpc.server_handshake_timeout_ms", 20_000),
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.absolute_max_metadata_size", 64 << 10),
+    ("grpc.absolute_max_metadata_size", 16 << 10),
     ("grpc.so_reuseport", 0),
 ]
 
@@ -49,12 +58,13 @@ def serve(address: str, sink: Sink, tokens: Tokens | None = None, credentials: A
     Raises:
         RuntimeError: The port is in use.
     """
-    serving = _Serving(sink, tokens or Tokens())
+    serving = _Serving(sink, Gate(tokens or Tokens(), address.rpartition(":")[0]))
     server = grpc.server(futures.ThreadPoolExecutor(_THREADS), interceptors=[serving], options=_OPTIONS)
+    # A message is read when its handler asks for it, if it is one of a stream: the client notices no difference.
     handlers = [
         grpc.method_handlers_generic_handler(
             f"opentelemetry.proto.collector.{service.name}",
-            {"Export": grpc.unary_unary_rpc_method_handler(partial(serving.export, signal))},
+            {"Export": grpc.stream_unary_rpc_method_handler(partial(serving.export, signal))},
         )
         for signal, service in SERVICES.items()
     ]
@@ -65,22 +75,30 @@ def serve(address: str, sink: Sink, tokens: Tokens | None = None, credentials: A
 
 
 class _Serving(grpc.ServerInterceptor):  # type: ignore[misc] # gRPC has no types
-    def __init__(self, sink: Sink, tokens: Tokens) -> None:
-        self._sink, self._tokens = sink, tokens
+    def __init__(self, sink: Sink, gate: Gate) -> None:
+        self._sink, self._gate = sink, gate
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._later = partial(self._refuse, Refusal(LATER, "too many requests are waiting"))
+        self._later.experimental_thread_pool = futures.ThreadPoolExecutor(1)  # type: ignore[attr-defined] # gRPC's name
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """Refuse a request without a valid token before its message is read."""
-        try:
-            check_token(str(dict(details.invocation_metadata).get("authorization", "")), self._tokens)
-        except Refusal as refusal:
-            return grpc.stream_unary_rpc_method_handler(partial(self._refuse, refusal))
-        return continuation(details)
+        """Refuse a request that would wait for too long."""
+        handler = continuation(details)
+        with self._lock:
+            if handler is not None and self._waiting >= _MOST_WAITING:
+                return grpc.stream_unary_rpc_method_handler(self._later)
+            self._waiting += handler is not None
+        return handler
 
-    def export(self, signal: str, body: bytes, context: Any) -> bytes:
-        """Respond to a request."""
+    def export(self, signal: str, messages: Iterator[bytes], context: Any) -> bytes:
+        """Respond to a request, whose message is read if its headers are valid."""
+        with self._lock:
+            self._waiting -= 1
         peer = _address(context.peer())
         try:
-            with bodies.decoded(signal, body, PROTOBUF, "") as request:
+            self._gate.check(peer, _authority(context), dict(context.invocation_metadata()))
+            with bodies.decoded(signal, _read(messages, context), PROTOBUF, "") as request:
                 return bytes(respond(self._sink, signal, request, peer).SerializeToString())
         except Refusal as refusal:
             self._refuse(refusal, signal, context)
@@ -93,6 +111,24 @@ class _Serving(grpc.ServerInterceptor):  # type: ignore[misc] # gRPC has no type
         self._sink.refusals.note(f"gRPC {code.name} for {what}", str(refusal))
         context.set_trailing_metadata((("grpc-status-details-bin", refusal.status.SerializeToString()),))
         context.abort(code, str(refusal))
+
+
+def _read(messages: Iterator[bytes], context: Any) -> bytes:
+    """Return the message of a request; a client that sends it too slowly is cut off."""
+    timer = threading.Timer(_READ_WITHIN_S, context.cancel)
+    timer.start()
+    try:
+        return next(messages)
+    except StopIteration:
+        raise Refusal(MALFORMED, "the request has no message") from None
+    finally:
+        timer.cancel()
+
+
+def _authority(context: Any) -> str:
+    """Return the `:authority` of a request, which gRPC's Python does not make public."""
+    details = getattr(getattr(context, "_rpc_event", None), "call_details", None)
+    return bytes(getattr(details, "host", b"")).decode(errors="replace")
 
 
 def _address(peer: str) -> str:
