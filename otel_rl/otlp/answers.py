@@ -60,6 +60,11 @@ class Refusal(Exception):
         if kind.retryable:
             self.headers["Retry-After"] = str(self._retry_after)
 
+    def alone(self) -> Refusal:
+        """Return it without the frames that raised it, which have the body."""
+        self.__cause__ = self.__context__ = None
+        return self.with_traceback(None)
+
     @property
     def status(self) -> Any:
         """The `google.rpc.Status`, with `RetryInfo` if the client should retry."""

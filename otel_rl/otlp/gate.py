@@ -1,4 +1,4 @@
-"""Who is answered: the rule of all listeners, which needs only the headers of a request."""
+"""The rule by which all listeners answer a request or not, from its headers alone."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ Whatever it serves, its handler of requests, its gate and its limits are the sam
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import logging
 import resource
 import socket
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 logger = log_of(__name__)
 _MOST_DESCRIPTORS = 1 << 16
 _BACKLOG = 128
+_M_MMAP_THRESHOLD = -3  # of malloc.h
 _LARGEST_HEADERS = 16 << 10
 """In bytes: those of all connections are in memory while they arrive."""
 
@@ -89,6 +92,7 @@ class Serving:
         self._site, self._gate, self._refusals = site, gate, refusals
         self._tls, self._idle_s, self._body_s = tls, idle_s, body_s
         self._is_busy = is_busy
+        _return_memory()
         self.visitors = Visitors(_room(most), most_held)
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
@@ -143,6 +147,12 @@ def _room(most: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = wanted
     return most if soft == resource.RLIM_INFINITY else min(most, soft // 2)
+
+
+def _return_memory() -> None:
+    """Return large blocks of memory to the system once they are freed: glibc would keep some for each thread."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 20)
 
 
 class _Malformed(logging.Filter):

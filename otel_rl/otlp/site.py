@@ -1,4 +1,4 @@
-"""What a listener serves, and the one handler of HTTP requests, which reads no more of them than it may."""
+"""The contract of what a listener serves, and the one handler of HTTP requests, which limits what it reads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SENT_WITHIN_S = 30.0
 
 
 class Request(NamedTuple):
-    """What is known of a request before its body is read; the names of headers are in lower case."""
+    """The head of a request, which is known before its body is read; the names of headers are in lower case."""
 
     method: str
     path: str
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
 
 
 class Site(Protocol):
-    """What a server serves."""
+    """A set of pages or services, which one server serves."""
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -142,8 +142,9 @@ class Handler(RequestHandler):
         self._visitors.drop(self._visitor)
 
     def on_connection_close(self) -> None:
-        """Release the body after the client has disconnected."""
+        """Release the body after the client has disconnected, or was sent away."""
         super().on_connection_close()
+        self._body = bytearray()
         self._visitors.drop(self._visitor)
 
     def write_error(self, status_code: int, **_: Any) -> None:

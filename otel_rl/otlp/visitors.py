@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 1.0
 """The time in seconds for which a connection keeps its place, even if it sends nothing while others wait."""
+_PROGRESS = 8 << 10
+"""The size in bytes of a part of a body that shows that the client is sending it."""
 
 
 class Visitor:
@@ -20,8 +22,8 @@ class Visitor:
 
     __slots__ = ("held", "peer", "since", "stream")
 
-    def __init__(self, stream: IOStream, peer: str, since: float) -> None:
-        self.stream, self.peer, self.since, self.held = stream, peer, since, 0
+    def __init__(self, stream: IOStream, peer: str) -> None:
+        self.stream, self.peer, self.since, self.held = stream, peer, 0.0, 0
 
 
 class Visitors:
@@ -49,7 +51,7 @@ class Visitors:
 
     def __getitem__(self, stream: IOStream) -> Visitor:
         """Return the visitor of a connection, which may have been closed meanwhile."""
-        return self._of.get(stream) or Visitor(stream, "", self._clock())
+        return self._of.get(stream) or Visitor(stream, "")
 
     def enter(self, stream: IOStream, peer: str) -> bool:
         """Admit a connection; return false if there is no place."""
@@ -57,8 +59,8 @@ class Visitors:
             return False
         if len(self._of) >= self._most and not self._send_away(lambda _: True):
             return False
-        self._of[stream] = visitor = Visitor(stream, peer, self._clock())
-        self._waited_for[visitor] = None
+        self._of[stream] = visitor = Visitor(stream, peer)
+        self._wait_for(visitor)
         self._count[peer] += 1
         return True
 
@@ -78,6 +80,8 @@ class Visitors:
                 return False
         self.held += size
         visitor.held += size
+        if size >= _PROGRESS and self._waited_for.pop(visitor, self) is None:
+            self._wait_for(visitor)
         return True
 
     def drop(self, visitor: Visitor) -> None:
@@ -95,8 +99,11 @@ class Visitors:
         """Free a body, also if its connection was closed, and wait for the next request."""
         self.held -= size
         if visitor.stream in self._of:
-            visitor.since = self._clock()
-            self._waited_for[visitor] = None
+            self._wait_for(visitor)
+
+    def _wait_for(self, visitor: Visitor) -> None:
+        visitor.since = self._clock()
+        self._waited_for[visitor] = None
 
     def _send_away(self, is_meant: Callable[[Visitor], bool]) -> bool:
         """Close the connection for which the server has waited longest, if that was too long."""

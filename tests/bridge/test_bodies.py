@@ -99,7 +99,7 @@ def test_requests_wait_for_each_other(room: bodies.Room) -> None:
     with bodies.decoded("logs", _BODY, PROTOBUF, ""):
         waiting = threading.Thread(target=lambda: found.append(decoded(_BODY)))
         waiting.start()
-        wait_for(room.turn.locked, "the second request is not decoded")
+        wait_for(lambda: room._changed._waiters, "the second request does not wait")
         before = found.copy()
     waiting.join()
 

@@ -62,7 +62,7 @@ _OTHERS = """
 | variable | meaning |
 |---|---|
 | `OTEL_RL_CONFIG_FILE` | The settings file. |
-| `OTEL_RL_TOKEN` | Bearer token; the metrics endpoint has one made from it. Addresses that other machines reach need it. |
+| `OTEL_RL_TOKEN` | Bearer token; that for scraping follows from it. Addresses that other machines reach need it. |
 | `OTEL_RL_TOKEN_FILE` | File with such tokens, from `otel-rl token FILE`; by default `~/.config/otel-rl/token`. |
 | `OTEL_RL_SECRET_OPTIONS` | JSON object with secret options of exporters; otel-rl sets it for the agent. |
 | `OTEL_RL_TLS_CERTIFICATE`, `OTEL_RL_TLS_KEY` | PEM files for TLS of the head and the metrics endpoint. |

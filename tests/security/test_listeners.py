@@ -1,4 +1,4 @@
-"""What a stranger does to a listener, the same for each: bodies nobody wants, names of other sites, wrong tokens."""
+"""Attacks on each listener: bodies that nobody wants, names of other sites, wrong tokens."""
 
 from __future__ import annotations
 
@@ -228,3 +228,31 @@ def test_labels_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert [page.count("\ngauge{") >= len(set(NAMES)) - 1 for page in pages] == [True, True]
     assert not [character for page in pages for character in re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", page)]
+
+
+_ROOT = Path(otel_rl.__file__).parents[1]
+_SERVERS = r"http\.server|socketserver|HTTPServer\b|RequestHandler|grpc\.(aio\.)?server\(|start_server|make_server|"
+_SERVERS += r"start_http_server|\.listen\(|create_server|bind_sockets|uvicorn|aiohttp"
+_OPENED = re.compile(r"\b(Serving|HttpServer|rpc\.serve)\(")
+_LIMITED = {"otel_rl/otlp/serving.py", "otel_rl/otlp/site.py", "otel_rl/otlp/bridge/rpc.py"}
+
+
+def code() -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each file of the library."""
+    for folder in ("otel_rl", "exporters"):
+        for path in (_ROOT / folder).rglob("*.py"):
+            yield str(path.relative_to(_ROOT)), path.read_text()
+
+
+def test_no_other_server() -> None:
+    """Each listener is one of two servers, which have all limits."""
+    assert {path for path, text in code() if re.search(_SERVERS, text)} == _LIMITED
+
+
+def test_the_table_of_listeners() -> None:
+    """SECURITY.md has a row for each file that opens a listener."""
+    table = (_ROOT / "SECURITY.md").read_text().partition("### Listeners")[2]
+    opened = {path for path, text in code() if _OPENED.search(text)} - {"otel_rl/otlp/bridge/http.py"}
+
+    assert opened
+    assert not [path for path in opened if f"]({path})" not in table]

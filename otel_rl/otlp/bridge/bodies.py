@@ -6,11 +6,13 @@ import base64
 import gzip
 import io
 import json
+import re
 import sys
 import threading
 import zlib
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
@@ -26,6 +28,15 @@ LARGEST = 16 << 20
 """The largest request in bytes, as sent and decompressed. All that are handled at the same time have no more either."""
 _WAIT_S = 10.0
 """The time limit for a request to wait for others, in seconds; OTLP clients wait that long for a response."""
+SMALL = 256 << 10
+"""The size in bytes up to which a decompressed body does not wait for larger ones."""
+_MOST_WAITING = 8
+"""Larger bodies that wait for their turn, each of which occupies a thread; the client of a further one is to retry."""
+_MOST_PARTS = 1 << 18
+"""The largest number of parts of less than 16 bytes in a body: an empty span of 2 bytes takes 175 bytes of memory."""
+_PART = re.compile(rb"[%s][\x00-\x0f\x80-\x8f]" % re.escape(bytes(range(2, 256, 8))))
+"""The beginning of such a part in protobuf: a tag of wire type 2, and a length; few other places look like it."""
+_PART_OF_JSON = re.compile(rb"[,\[{]")
 _LARGEST_ZSTD_WINDOW = 24
 """The binary logarithm of the largest window of zstd, in bytes: a decompressor reserves that much memory."""
 
@@ -62,15 +73,30 @@ _SAME = {"x-gzip": "gzip", "zlib": "deflate"}  # the Collector calls deflate zli
 class Room:
     """Room for the requests that are handled at the same time, whichever listener they come from.
 
-    Attributes:
-        turn: The lock of the request that is decoded. It waits for room while it holds the lock, so that smaller
-            requests do not overtake it again and again.
+    One large request is decoded at a time. It waits for room during its turn, so that smaller ones do not overtake it
+    again and again. Few may wait for their turn: the threads that they occupy are those of smaller requests.
     """
 
     def __init__(self, size: int) -> None:
         self._free = size
         self._changed = threading.Condition()
-        self.turn = threading.Lock()
+        self._turn = threading.Lock()
+        self._places = threading.Semaphore(_MOST_WAITING)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait for the turn of a large request.
+
+        Raises:
+            Refusal: Too many wait already; the client should retry later.
+        """
+        if not self._places.acquire(blocking=False):
+            raise Refusal(LATER, "other large requests are waiting")
+        try:
+            with self._turn:
+                yield
+        finally:
+            self._places.release()
 
     @contextmanager
     def reserved(self, size: int) -> Iterator[None]:
@@ -140,7 +166,7 @@ def decoded(signal: str, body: bytes | bytearray, kind: str, encoded_as: str) ->
 
     Args:
         signal: The signal.
-        body: The body as sent.
+        body: The body as sent; a bytearray is cleared.
         kind: The content type.
         encoded_as: The content encoding; empty for none.
 
@@ -148,19 +174,32 @@ def decoded(signal: str, body: bytes | bytearray, kind: str, encoded_as: str) ->
         Refusal: The body is not a valid message, or too large when decompressed, or too many others are handled.
     """
     with ExitStack() as until_handled:
-        with ROOM.turn:
-            content = _decompressed(body, encoded_as) if encoded_as else body
-            if len(content) > LARGEST:
-                raise too_large()
+        content = _decompressed(body, encoded_as, SMALL) if encoded_as else body
+        with ExitStack() as until_decoded:
+            if len(content) > SMALL:
+                until_decoded.enter_context(ROOM.turn())
+                content = _decompressed(body, encoded_as, LARGEST) if encoded_as else body
+                _check_size(content, kind)
             until_handled.enter_context(ROOM.reserved(len(content)))
             request = _parsed(signal, content, kind)
             del content
+            if isinstance(body, bytearray):
+                body.clear()  # callers still have it
         yield request
 
 
-def _decompressed(body: bytes | bytearray, name: str) -> bytes:
+def _check_size(content: bytes | bytearray, kind: str) -> None:
+    if len(content) > LARGEST:
+        raise too_large()
+    parts = (_PART if kind == PROTOBUF else _PART_OF_JSON).finditer(content)
+    if next(islice(parts, _MOST_PARTS, None), None):
+        raise Refusal(TOO_LARGE, f"the body has more than {_MOST_PARTS} values of a few bytes: send less at once")
+
+
+def _decompressed(body: bytes | bytearray, name: str, most: int) -> bytes:
+    """Return the content of a body, or the first bytes of it if there are more than `most`."""
     try:
-        return ENCODINGS[name](bytes(body), LARGEST + 1)
+        return ENCODINGS[name](bytes(body), most + 1)
     except Exception as error:  # each library has its own exceptions for invalid data
         raise Refusal(MALFORMED, f"the body is not valid {name}: {error}") from error
 

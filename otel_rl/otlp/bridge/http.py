@@ -42,7 +42,7 @@ _BODY_S = 60.0
 """Timeout in seconds for a body; 16 MiB in that time are 2.2 Mbit/s."""
 _MOST_CONNECTIONS = 4096
 """The largest number of connections, unless half of the process's descriptor limit is lower."""
-_MOST_HELD = 8 * bodies.LARGEST
+_MOST_HELD = 2 * bodies.LARGEST
 """The largest size of all bodies that are being received or wait to be handled, in bytes."""
 _THREADS = 32
 _ORIGIN = re.compile(r"^https?://[^/]*", re.IGNORECASE)
@@ -159,6 +159,8 @@ class HttpServer:
             found = await asyncio.get_running_loop().run_in_executor(self._pool, self._respond, request, body)
         finally:
             self.requests -= 1
+        if isinstance(found, Refusal):
+            raise found
         return Answer(200, {"Content-Type": _kind(request)}, found)
 
     def refuse(self, request: Request, refusal: Refusal) -> Answer:
@@ -166,11 +168,14 @@ class HttpServer:
         kind = _kind(request)
         return Answer(refusal.kind.http, {"Content-Type": kind}, encoded(refusal.status, kind))
 
-    def _respond(self, request: Request, body: bytearray) -> bytes:
+    def _respond(self, request: Request, body: bytearray) -> bytes | Refusal:
         signal, kind = _signal(request), _kind(request)
         encoding = bodies.encoding(request.headers.get("content-encoding", ""))
-        with bodies.decoded(signal, body, kind, encoding) as message:
-            return encoded(respond(self._sink, signal, message, request.peer), kind)
+        try:
+            with bodies.decoded(signal, body, kind, encoding) as message:
+                return encoded(respond(self._sink, signal, message, request.peer), kind)
+        except Refusal as refusal:
+            return refusal.alone()
 
 
 def _signal(request: Request) -> str:

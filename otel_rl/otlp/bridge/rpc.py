@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LARGEST = 4 << 20
 """The largest message in bytes, as sent and decompressed: a Collector has this limit too. gRPC reads it as a whole."""
-_THREADS = 4
+_THREADS = 8
 """The largest number of messages that are read or handled at the same time."""
 _MOST_WAITING = 64
 """Requests that wait for a thread, of which nothing but the headers is read; further ones are refused."""
