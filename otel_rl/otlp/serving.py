@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 logger = log_of(__name__)
 _MOST_DESCRIPTORS = 1 << 16
 _BACKLOG = 128
-_M_MMAP_THRESHOLD = -3  # of malloc.h
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of malloc.h
 _LARGEST_HEADERS = 16 << 10
 """In bytes: those of all connections are in memory while they arrive."""
 
@@ -153,6 +153,7 @@ def _return_memory() -> None:
     """Return large blocks of memory to the system once they are freed: glibc would keep some for each thread."""
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 20)
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 class _Malformed(logging.Filter):

@@ -17,6 +17,10 @@ _PROGRESS = 8 << 10
 """The size in bytes of a part of a body that shows that the client is sending it."""
 
 
+_SMALL, _FOR_SMALL = 64 << 10, 4 << 20
+"""The largest size of a small body, in bytes, and how much is kept for small bodies when large ones have the rest."""
+
+
 class Visitor:
     """One connection: the address of its client, when the server began to wait for it, and the bytes it has sent."""
 
@@ -75,7 +79,8 @@ class Visitors:
 
     def hold(self, visitor: Visitor, size: int) -> bool:
         """Make room for more bytes of a body; return false if there is none."""
-        while self.held + size > self._most_held:
+        most = self._most_held if visitor.held + size <= _SMALL else self._most_held - _FOR_SMALL
+        while self.held + size > most:
             if not self._send_away(lambda one: one.held > 0 and one is not visitor):
                 return False
         self.held += size

@@ -87,7 +87,8 @@ def _sized(content: bytes) -> bytes:
 
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch) -> bodies.Room:
-    """Room for requests of 1.5 times the size of `_BODY`."""
+    """Room for requests of 1.5 times the size of `_BODY`, which counts as a large one."""
+    monkeypatch.setattr(bodies, "SMALL", 100)
     room = bodies.Room(len(_BODY) * 3 // 2)
     monkeypatch.setattr(bodies, "ROOM", room)
     return room

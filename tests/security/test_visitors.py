@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from otel_rl.otlp import visitors as module
 from otel_rl.otlp.visitors import Visitor, Visitors
 
 
@@ -33,8 +34,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def visitors(clock: Clock) -> Visitors:
+def visitors(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Visitors:
     """Return room for 8 connections, 2 of each address, and 1 MB of bodies."""
+    monkeypatch.setattr(module, "_FOR_SMALL", 0)
     return Visitors(8, 1_000_000, clock)
 
 
@@ -118,3 +120,15 @@ def test_everything_is_freed(visitors: Visitors) -> None:
     visitors.leave(left)
 
     assert (visitors.held, len(visitors)) == (0, 1)
+
+
+def test_room_for_small_bodies(visitors: Visitors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large bodies leave some, so that an honest client is answered while others send."""
+    monkeypatch.setattr(module, "_FOR_SMALL", 100_000)
+    large, small = enter(visitors, "192.0.2.1"), enter(visitors, "192.0.2.2")
+    assert large
+    assert small
+
+    assert not visitors.hold(large, 950_000)
+    assert visitors.hold(large, 900_000)
+    assert visitors.hold(small, 10_000)

@@ -29,7 +29,7 @@ LARGEST = 16 << 20
 _WAIT_S = 10.0
 """The time limit for a request to wait for others, in seconds; OTLP clients wait that long for a response."""
 SMALL = 256 << 10
-"""The size in bytes up to which a decompressed body does not wait for larger ones."""
+"""The size in bytes up to which a decompressed body waits for no other: the number of threads bounds their memory."""
 _MOST_WAITING = 8
 """Larger bodies that wait for their turn, each of which occupies a thread; the client of a further one is to retry."""
 _MOST_PARTS = 1 << 18
@@ -180,11 +180,11 @@ def decoded(signal: str, body: bytes | bytearray, kind: str, encoded_as: str) ->
                 until_decoded.enter_context(ROOM.turn())
                 content = _decompressed(body, encoded_as, LARGEST) if encoded_as else body
                 _check_size(content, kind)
-            until_handled.enter_context(ROOM.reserved(len(content)))
+                until_handled.enter_context(ROOM.reserved(len(content)))
             request = _parsed(signal, content, kind)
-            del content
             if isinstance(body, bytearray):
                 body.clear()  # callers still have it
+            del content, body
         yield request
 
 

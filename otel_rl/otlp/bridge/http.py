@@ -42,7 +42,7 @@ _BODY_S = 60.0
 """Timeout in seconds for a body; 16 MiB in that time are 2.2 Mbit/s."""
 _MOST_CONNECTIONS = 4096
 """The largest number of connections, unless half of the process's descriptor limit is lower."""
-_MOST_HELD = 2 * bodies.LARGEST
+_MOST_HELD = 28 << 20
 """The largest size of all bodies that are being received or wait to be handled, in bytes."""
 _THREADS = 32
 _ORIGIN = re.compile(r"^https?://[^/]*", re.IGNORECASE)

@@ -27,16 +27,17 @@ if TYPE_CHECKING:
 
 LARGEST = 4 << 20
 """The largest message in bytes, as sent and decompressed: a Collector has this limit too. gRPC reads it as a whole."""
-_THREADS = 8
+_THREADS = 2
 """The largest number of messages that are read or handled at the same time."""
-_MOST_WAITING = 64
+_MOST_WAITING = 16
 """Requests that wait for a thread, of which nothing but the headers is read; further ones are refused."""
-_READ_WITHIN_S = 10.0
+_READ_WITHIN_S = 5.0
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OPTIONS = [
     ("grpc.max_receive_message_length", LARGEST),
     ("grpc.http2.lookahead_bytes", 16 << 10),  # of a message that nobody reads yet
     ("grpc.http2.bdp_probe", 0),  # it would make that MiB
+    ("grpc.experimental.tcp_max_read_chunk_size", 64 << 10),
     ("grpc.max_concurrent_streams", 16),
     ("grpc.max_allowed_incoming_connections", 1024),
     ("grpc.max_connection_idle_ms", 300_000),
