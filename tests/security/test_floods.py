@@ -26,7 +26,7 @@ _MOST_MIB = 64
 
 
 class Flood(NamedTuple):
-    """What a flood did."""
+    """The effect of a flood."""
 
     grown_mib: float
     slowest_s: float
@@ -43,7 +43,7 @@ def of_process(pid: int, what: str) -> float:
 def flood(kind: str, port: int, pid: int, honest: Callable[[], bool]) -> Flood:
     """Send a flood to a port of a process, and ask as an honest client meanwhile."""
     assert honest()
-    Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak begins anew
+    Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak is that of the flood alone
     before = of_process(pid, "VmRSS")
     slowest, answers, failures = 0.0, 0, 0
     with subprocess.Popen([sys.executable, "-m", "tests.security.floods", kind, str(port)]) as stranger:

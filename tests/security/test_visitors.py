@@ -1,4 +1,4 @@
-"""Who keeps a place at a server: clients that send do, those that keep it waiting make room for others."""
+"""Clients of a server that send keep their place; those that keep it waiting make room for others."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_body_that_is_not_sent_makes_room(visitors: Visitors, clock: Clock) ->
 
 
 def test_a_body_that_drips_makes_room(visitors: Visitors, clock: Clock) -> None:
-    """A byte from time to time is no progress."""
+    """A byte from time to time does not count."""
     drips, new = enter(visitors, "192.0.2.1"), enter(visitors, "192.0.2.2")
     assert drips
     assert new

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 LARGEST = 16 << 20
 """The largest request in bytes, as sent and decompressed. All that are handled at the same time have no more either."""
+_EXPANSION = 4
+"""A decoded request takes several times the memory of its bytes; the largest one is handled alone."""
 _WAIT_S = 10.0
 """The time limit for a request to wait for others, in seconds; OTLP clients wait that long for a response."""
 SMALL = 256 << 10
@@ -78,7 +80,7 @@ class Room:
     """
 
     def __init__(self, size: int) -> None:
-        self._free = size
+        self._size = self._free = size
         self._changed = threading.Condition()
         self._turn = threading.Lock()
         self._places = threading.Semaphore(_MOST_WAITING)
@@ -100,11 +102,12 @@ class Room:
 
     @contextmanager
     def reserved(self, size: int) -> Iterator[None]:
-        """Wait for so many bytes, and free them at the end of the block.
+        """Wait for the memory of a request of so many bytes, and free it at the end of the block.
 
         Raises:
             Refusal: Others take them for too long; the client should retry later.
         """
+        size = min(size * _EXPANSION, self._size)
         with self._changed:
             if not self._changed.wait_for(lambda: self._free >= size, _WAIT_S):
                 raise Refusal(LATER, "other requests are being handled")
