@@ -112,6 +112,7 @@ def test_prometheus(tmp_path: Path) -> None:
     """Prometheus 2 and 3 accept the configuration of the stack, with all rules, and with the scrapes of a Collector."""
     config = configurations(_DEPLOY, {"prometheus": shutil.which("prometheus") or ""})["prometheus.yml"]
     (tmp_path / "prometheus.yml").write_text(config + (_DEPLOY / "prometheus" / "collector.yml").read_text())
+    (tmp_path / "scrape-token").touch()
     shutil.copy(_DEPLOY / "prometheus" / "alertmanagers.json", tmp_path)
     shutil.copytree(_DEPLOY.parent / "dashboards" / "rules", tmp_path / "rules")
     told = run("promtool", "check", "config", str(tmp_path / "prometheus.yml"))
