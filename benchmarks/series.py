@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import simulated_cluster
-from benchmarks.simulated_cluster import LOCAL, MACHINES
+from benchmarks.simulated_cluster import LOCAL, MACHINES, TOKEN
 from benchmarks.tables import Cell, Table
+from otel_rl.setup.tokens import for_scraping
 from tests.prometheus import scraping
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ def measure() -> list[Table]:
     with (
         simulated_cluster.cluster(2 * _STEPS) as cluster,
         tempfile.TemporaryDirectory() as place,
-        scraping(Path(place), *(f"127.0.0.1:{port}" for port in cluster.pages)) as prometheus,
+        scraping(
+            Path(place), *(f"127.0.0.1:{port}" for port in cluster.pages), token=for_scraping(TOKEN)
+        ) as prometheus,
     ):
         time.sleep(_STEPS * simulated_cluster.PERIOD_S)
         return _tables(prometheus, MACHINES * LOCAL)

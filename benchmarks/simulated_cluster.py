@@ -26,6 +26,8 @@ PERIOD_S = 1.0
 """Seconds of a step."""
 _PATIENCE_S = 120.0
 
+TOKEN = "a-secret-of-the-tests"
+
 
 class Cluster:
     """The machines: the head on the first, one Collector for the others.
@@ -48,7 +50,7 @@ class Cluster:
         self.link = Link(self._head)
         limit = {"processors.memory_limiter.limit_mib": str(limit_mib)} if limit_mib else {}
         limit |= {"processors.memory_limiter.spike_limit_mib": str(limit_mib // 5)} if limit_mib else {}
-        place = {"OTEL_RL_HEAD_URL": f"http://127.0.0.1:{self.link.port}", "OTEL_RL_TOKEN": "a-secret-of-the-tests"}
+        place = {"OTEL_RL_HEAD_URL": f"http://127.0.0.1:{self.link.port}", "OTEL_RL_TOKEN": TOKEN}
         self.collector = Collector("node", directory, limit, **place)
         self.pages = [free_port() for _ in range(MACHINES)]
         self._machines: list[subprocess.Popen[bytes]] = []
@@ -61,7 +63,7 @@ class Cluster:
             address = f"127.0.0.1:{self.collector.port if n else self._head}"
             place = self.directory / f"node{n}"
             arguments = [place, n * LOCAL, LOCAL, MACHINES * LOCAL, address, self._steps, PERIOD_S]
-            variables = {"OTEL_RL_TOKEN": "a-secret-of-the-tests", "OTEL_EXPORTER_PROMETHEUS_PORT": str(self.pages[n])}
+            variables = {"OTEL_RL_TOKEN": TOKEN, "OTEL_EXPORTER_PROMETHEUS_PORT": str(self.pages[n])}
             command = [sys.executable, "-m", "benchmarks.simulated_ranks", *map(str, arguments)]
             self._machines.append(subprocess.Popen(command, env=os.environ | variables))
         runs = [self.directory / f"node{n}" / simulated_ranks.PROJECT / simulated_ranks.ID for n in range(MACHINES)]

@@ -59,24 +59,27 @@ class Prometheus:
 
 @contextlib.contextmanager
 def scraping(
-    directory: Path, *targets: str, files: str = "", rules: str = "", write_to: str = ""
+    directory: Path, *targets: str, files: str = "", rules: str = "", write_to: str = "", token: str = ""
 ) -> Iterator[Prometheus]:
     """Start a server that scrapes the targets (`host:port`), and those in files that a pattern names, every second.
 
     A file of rules is evaluated as often. Every sample that was scraped is written to the URL `write_to` too,
-    if it is given.
+    if it is given. The token is sent to all targets.
     """
     of_rules = {"source_labels": ["__name__"], "regex": "ALERTS.*|rl:.*", "action": "drop"}
     queue = {"max_shards": 1, "batch_send_deadline": "1s", "max_samples_per_send": 10_000, "capacity": 100_000}
     writing = {"queue_config": queue, "write_relabel_configs": [of_rules]}
     found = {"file_sd_configs": [{"files": [files], "refresh_interval": "1s"}]} if files else {}
+    authorized = {"authorization": {"credentials": token}} if token else {}
     (directory / "prometheus.yml").write_text(
         json.dumps(
             {
                 "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
                 "rule_files": [rules] if rules else [],
                 "remote_write": [{"url": write_to, **writing}] if write_to else [],
-                "scrape_configs": [{"job_name": "otel-rl", "static_configs": [{"targets": list(targets)}], **found}],
+                "scrape_configs": [
+                    {"job_name": "otel-rl", "static_configs": [{"targets": list(targets)}], **found, **authorized}
+                ],
             }
         )
     )
