@@ -1,5 +1,7 @@
 """Reads a run in which a stranger has replaced a file: `python -m tests.security.reading RUN KIND [FILE ...]`.
 
+KIND is a number to replace each file by another kind, from that one on.
+
 Prints a line for each file and reader that did something else than to return, or to say in an exception what is wrong.
 """
 
@@ -13,6 +15,7 @@ import socket
 import stat
 import sys
 import time
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -147,14 +150,16 @@ def main(run: Path, kind: str, names: list[str]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     for read in readers(run).values():
         _limited(read)  # what it imports would count as its memory
-    for place in [run / name for name in names] or names_in(run):
+    kinds = [*KINDS][int(kind) :] + [*KINDS][: int(kind)] if kind.isdigit() else [kind]
+    for place, of_place in zip([run / name for name in names] or names_in(run), cycle(kinds), strict=False):
         aside = run.parents[2] / "aside"
         place.rename(aside)
-        KINDS[kind](place)
+        KINDS[of_place](place)
         for name, read in readers(run).items():
             began = time.monotonic()
             if wrong := _limited(read):
-                print(place.relative_to(run), name, wrong, f"{time.monotonic() - began:.0f} s", flush=True)  # noqa: T201
+                seconds = f"{time.monotonic() - began:.0f} s"
+                print(of_place, place.relative_to(run), name, wrong, seconds, flush=True)  # noqa: T201
         if place.is_dir() and not place.is_symlink():
             (place / "inside").rmdir()
             place.rmdir()

@@ -1,4 +1,4 @@
-"""A thousand requests of the worst kinds at each listener: its memory, and whether an honest client is answered."""
+"""Many requests of the worst kinds at each listener: its memory, and whether an honest client is answered."""
 
 from __future__ import annotations
 
