@@ -36,11 +36,11 @@ class ArchiveExporter:
     everything = True
 
     def __init__(self, run: RunInfo, limit: int = 4 << 30) -> None:
-        from otel_rl.archive import memory  # in the agent alone: the trainer checks the options
         from otel_rl.archive.writer import Writer  # arro3
+        from otel_rl.setup import freed_memory  # in the agent alone: the trainer checks the options
 
-        memory.lend_large_blocks()
-        self._give_back = memory.give_back
+        freed_memory.lend_large_blocks()
+        self._give_back = freed_memory.give_back
         self._writer = Writer(Path(run.directory, ARCHIVE, run.machine or "local"), limit)
         self._given = self._saved = 0
         self._saved_at = time.monotonic()

@@ -73,6 +73,7 @@ def compare(
     elif as_markdown:
         click.echo(markdown(found))
     else:
-        for row in painted(lines(found), this_terminal(ascii_alone=ascii_alone)):
+        terminal = this_terminal(ascii_alone=ascii_alone)
+        for row in painted(lines(found, terminal.width), terminal):
             click.echo(row)
     raise SystemExit(found.exit_code)

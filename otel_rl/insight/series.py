@@ -88,7 +88,14 @@ def long_run_variance(residuals: Floats) -> tuple[float, int]:
 
 
 def t_quantile(chance: float, freedom: float) -> float:
-    """Return the two-sided quantile of Student's t, by its expansion around the normal one (Cornish and Fisher)."""
+    """Return the two-sided quantile of Student's t, by its expansion around the normal one (Cornish and Fisher).
+
+    With one or two degrees of freedom, as of a few runs, the expansion is too small, and the quantile has a formula.
+    """
+    if freedom < 2:
+        return math.tan(math.pi / 2 * (1 - chance))
+    if freedom < 3:
+        return (1 - chance) * math.sqrt(2 / (1 - (1 - chance) ** 2))
     z = NormalDist().inv_cdf(1 - chance / 2)
     first = (z**3 + z) / 4
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96

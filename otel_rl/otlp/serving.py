@@ -6,8 +6,6 @@ Whatever it serves, its handler of requests, its gate and its limits are the sam
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import logging
 import resource
 import socket
@@ -22,6 +20,7 @@ from tornado.web import Application
 from otel_rl.errors.sinks import log_of
 from otel_rl.otlp.site import Handler
 from otel_rl.otlp.visitors import Visitors
+from otel_rl.setup import freed_memory
 
 if TYPE_CHECKING:
     import ssl
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 logger = log_of(__name__)
 _MOST_DESCRIPTORS = 1 << 16
 _BACKLOG = 128
-_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of malloc.h
 _LARGEST_HEADERS = 16 << 10
 """In bytes: those of all connections are in memory while they arrive."""
 
@@ -92,7 +90,8 @@ class Serving:
         self._site, self._gate, self._refusals = site, gate, refusals
         self._tls, self._idle_s, self._body_s = tls, idle_s, body_s
         self._is_busy = is_busy
-        _return_memory()
+        freed_memory.lend_large_blocks()
+        freed_memory.share_arenas()
         self.visitors = Visitors(_room(most), most_held)
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
@@ -147,13 +146,6 @@ def _room(most: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = wanted
     return most if soft == resource.RLIM_INFINITY else min(most, soft // 2)
-
-
-def _return_memory() -> None:
-    """Return large blocks of memory to the system once they are freed: glibc would keep some for each thread."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 20)
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 class _Malformed(logging.Filter):

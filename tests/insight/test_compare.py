@@ -191,6 +191,14 @@ def test_the_phase_that_made_the_difference_is_named(tmp_path: Path) -> None:
     assert found.gates[1].decision == "within"
 
 
+def test_one_step_says_nothing(tmp_path: Path) -> None:
+    """It is the warm-up."""
+    found = compare(*([play(tmp_path / name, Played(), 1)] for name in ("base", "new")), gates_of("step_time:+5%"))
+
+    assert (found.metrics, found.exit_code) == ((), 2)
+    assert "The runs share too few steps to compare metrics." in found.sentences
+
+
 def test_equal_values_are_said_to_be_equal(tmp_path: Path) -> None:
     """Two runs with one seed log the same."""
     found = compare([_run(tmp_path / "base")], [_run(tmp_path / "new")])

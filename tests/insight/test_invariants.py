@@ -83,7 +83,7 @@ def test_what_is_not_finite_is_left_out() -> None:
     assert [one.step for one in shifts(series(values), 0.1)] == [40]
 
 
-@pytest.mark.parametrize(("freedom", "expected"), [(4, 2.776), (10, 2.228), (30, 2.042)])
+@pytest.mark.parametrize(("freedom", "expected"), [(1, 12.706), (2, 4.303), (4, 2.776), (10, 2.228), (30, 2.042)])
 def test_quantiles_of_t(freedom: int, expected: float) -> None:
     """As in every table."""
     assert t_quantile(0.05, freedom) == pytest.approx(expected, abs=0.01)

@@ -27,6 +27,8 @@ _LEAST = 20.0
 _PAIRED = 0.5
 """Correlation of two runs above which their steps are compared in pairs: both follow one course."""
 _BATCH = 5
+_MOST_LOG = 700.0
+"""The largest logarithm of a factor that a float can hold."""
 _NEARLY = 1.5
 """How much more than the least score of MSER-5 is as good, so that noise does not shorten what is compared."""
 
@@ -94,9 +96,7 @@ class Difference(NamedTuple):
         return t_quantile(chance, self.freedom) * self.error
 
     def _read(self, value: float) -> float:
-        if not self.is_relative:
-            return value
-        return math.expm1(value) if value < math.inf else value
+        return math.expm1(min(value, _MOST_LOG)) if self.is_relative and value < math.inf else value
 
 
 def difference(

@@ -53,7 +53,9 @@ def sentences(
         found.append(
             f"Logged values are equal before step {step}, where {first_difference.metric} differs: {was}, {now}."
         )
-    if all(one.way == "same" or _is_small(one) for one in metrics):
+    if not metrics:
+        found.append("The runs share too few steps to compare metrics.")
+    elif all(one.way == "same" or _is_small(one) for one in metrics):
         found.append(f"No main metric differs with certainty by {100 * _LEAST:.0f} % or more.")
     return [*found, *(one.sentence for one in gates if one.decision == "within")]
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from otel_rl.insight.compare.comparison import Comparison, MetricDifference, Side
     from otel_rl.view.terminal.lines import Line, Style
 
-_LEAST_NAME, _MOST_NAME, _VALUE = 12, 40, 10
+_LEAST_NAME, _MOST_NAME, _VALUE, _NUMBERS = 12, 40, 10, 58
+"""Cells of a name, of a value, and of all columns of numbers."""
 _MOST_PHASES = 8
 _LEAST_OF_PHASES = 1e-3
 _STYLES: dict[str, Style] = {"better": "good", "worse": "bad", "within": "good", "beyond": "bad", "unknown": "warning"}
@@ -27,11 +28,12 @@ _METHODS = {
 _SOURCE = "Intervals allow for steps that depend on each other (equally weighted cosines)."
 
 
-def lines(comparison: Comparison) -> list[Line]:
+def lines(comparison: Comparison, width: int) -> list[Line]:
     """Return a comparison as lines of a terminal: what it says, then the numbers."""
     rows = [(_label(one), *_values(one), _difference(one)) for one in comparison.metrics]
     phases = list(_phases(comparison))
-    cells = min(_MOST_NAME, max([_LEAST_NAME, *(cell_len(one[0]) for one in (*rows, *phases))]))
+    longest = max((cell_len(one[0]) for one in (*rows, *phases)), default=0)
+    cells = max(_LEAST_NAME, min(longest, _MOST_NAME, width - _NUMBERS))
     found = [
         line((f"base  {_names(comparison.base)}", "bold")),
         line((f"new   {_names(comparison.new)}", "bold")),

@@ -1,4 +1,4 @@
-"""Gives memory back to the system: an archive needs much of it for some milliseconds, and little in between."""
+"""Gives memory back to the system: archives and requests need much of it for milliseconds, and little in between."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ctypes
 from functools import cache
 from typing import Any
 
-_MMAP_THRESHOLD = -3
-"""The number of the setting in glibc's `mallopt`."""
+_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
+"""Numbers of settings in glibc's `mallopt`."""
 _LARGE_BYTES = 128 << 10
 """Larger blocks are given back when they are freed. By default, glibc raises this limit again and again."""
 
@@ -21,6 +21,12 @@ def lend_large_blocks() -> None:
     """
     if (libc := _glibc()) is not None:
         libc.mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
+
+
+def share_arenas() -> None:
+    """Let the threads of the process share what they have freed, of which glibc would keep some for each."""
+    if (libc := _glibc()) is not None:
+        libc.mallopt(_ARENA_MAX, 2)
 
 
 def give_back() -> None:
