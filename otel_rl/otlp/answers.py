@@ -76,6 +76,11 @@ class Refusal(Exception):
         return status
 
 
+def too_large(most: int) -> Refusal:
+    """Return the refusal of a body that has more than so many bytes, as sent or decompressed."""
+    return Refusal(TOO_LARGE, f"the body has more than {most} bytes: send less at once")
+
+
 def encoded(message: Any, content_type: str) -> bytes:
     """Encode a message for a content type."""
     return json_format.MessageToJson(message).encode() if content_type == JSON else bytes(message.SerializeToString())

@@ -9,7 +9,7 @@ from tornado.web import RequestHandler, stream_request_body
 
 from otel_rl.errors.sinks import log_of
 from otel_rl.errors.texts import shown
-from otel_rl.otlp.answers import FAILED, LATER, MALFORMED, TOO_LARGE, WRONG_METHOD, Refusal
+from otel_rl.otlp.answers import FAILED, LATER, MALFORMED, WRONG_METHOD, Refusal, too_large
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,7 +102,7 @@ class Handler(RequestHandler):
                 raise self._wrong_method("not supported")
             self._site.check(self._asked)
             if size > self._site.largest or (has_body and not self._site.largest):
-                raise self._too_large()
+                raise too_large(self._site.largest)
         except Refusal as refusal:
             waits = "expect" in headers  # for an interim response, before it sends the body
             unread = has_body and not self._site.largest
@@ -113,7 +113,7 @@ class Handler(RequestHandler):
         self._seen += len(chunk)
         if self._refusal is None:
             if self._seen > self._site.largest:
-                self._refuse(self._too_large())
+                self._refuse(too_large(self._site.largest))
             elif not self._visitors.hold(self._visitor, len(chunk)):
                 self._refuse(Refusal(LATER, "too many requests are being received"))
             else:
@@ -161,9 +161,6 @@ class Handler(RequestHandler):
     def _wrong_method(self, why: str) -> Refusal:
         usable = ", ".join(self._site.methods)
         return Refusal(WRONG_METHOD, f"method {shown(self._asked.method)}: {why}: use {usable}", {"Allow": usable})
-
-    def _too_large(self) -> Refusal:
-        return Refusal(TOO_LARGE, f"the body has more than {self._site.largest} bytes: send less at once")
 
     def _refuse(self, refusal: Refusal, *, at_once: bool = False) -> None:
         self._refusal = refusal

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf import json_format
 
 from otel_rl.errors.texts import shown
-from otel_rl.otlp.answers import JSON, LATER, MALFORMED, PROTOBUF, TOO_LARGE, UNSUPPORTED, Refusal
+from otel_rl.otlp.answers import JSON, LATER, MALFORMED, PROTOBUF, TOO_LARGE, UNSUPPORTED, Refusal, too_large
 from otel_rl.otlp.signals import SERVICES, with_ids
 
 if TYPE_CHECKING:
@@ -158,11 +158,6 @@ def encoding(header: str) -> str:
     return name
 
 
-def too_large() -> Refusal:
-    """Return the refusal of a body that is larger than the limit, as sent or decompressed."""
-    return Refusal(TOO_LARGE, f"the body has more than {LARGEST} bytes: send less at once")
-
-
 @contextmanager
 def decoded(signal: str, body: bytes | bytearray, kind: str, encoded_as: str) -> Iterator[Any]:
     """Decode a request of a signal, and keep room for it until the end of the block, in which it is handled.
@@ -193,7 +188,7 @@ def decoded(signal: str, body: bytes | bytearray, kind: str, encoded_as: str) ->
 
 def _check_size(content: bytes | bytearray, kind: str) -> None:
     if len(content) > LARGEST:
-        raise too_large()
+        raise too_large(LARGEST)
     parts = (_PART if kind == PROTOBUF else _PART_OF_JSON).finditer(content)
     if next(islice(parts, _MOST_PARTS, None), None):
         raise Refusal(TOO_LARGE, f"the body has more than {_MOST_PARTS} values of a few bytes: send less at once")
