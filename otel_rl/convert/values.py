@@ -13,6 +13,7 @@ from operator import countOf
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from otel_rl.errors.redaction import clean_set
 from otel_rl.errors.texts import name_of, shown, text_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _INSTEAD: dict[type | tuple[type, ...], str] = {
     Enum: "; log its value, or use run.params()",
 }
 """Advice for values of types that are not numbers."""
-_good_names: set[str] = set()
+_good_names = clean_set()
 """Names of metrics that were found valid; checking 100 names again would take several microseconds."""
 _MOST_NAMES = 1 << 14
 _FEW = 5

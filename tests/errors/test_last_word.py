@@ -81,6 +81,19 @@ def test_in_a_run() -> None:
     assert "bad" not in repr((captured.values, captured.phases))
 
 
+def test_names_that_an_earlier_run_knew() -> None:
+    """The rules of a run hold for names of metrics that were clean by those of the run before."""
+    values = []
+    for redact_by in ({}, {"function": failing}, {"patterns": ["bad"]}, {}):
+        with capture() as captured:
+            run = otel_rl.init(redact=redact_by)
+            run.log({"bad/number": 1.0}, step=0)
+            run.finish()
+        values.append("bad/number" in [one.name for one in captured.values])
+
+    assert values == [True, False, False, True]
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

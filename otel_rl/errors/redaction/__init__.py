@@ -51,6 +51,7 @@ _BASE64 = tuple("+/_-")
 _URL_SAFE = str.maketrans("+/", "-_")
 _clean: set[str] = set()
 """Short texts that were found clean: names and labels come again and again."""
+_clean_sets = [_clean]
 _added: list[re.Pattern[str]] = []
 _names: list[re.Pattern[str]] = []
 _learned: list[str] = []
@@ -205,7 +206,7 @@ def begin(
         environ: Variables; the values of those that are named like secrets are redacted wherever they are.
         function: Gets each text and the name of its value, and returns what is recorded.
     """
-    _clean.clear()
+    _forget()
     _learned.clear()
     _learned_words.clear()
     _known_names.clear()
@@ -235,7 +236,18 @@ def learn(values: Iterable[object]) -> None:
     longest_first = sorted(found, key=len, reverse=True)  # one secret may be the beginning of another
     _learned[:] = [one for one in longest_first if len(one.split()) > 1]
     _learned_words[:] = [one for one in longest_first if len(one.split()) == 1]
-    _clean.clear()
+    _forget()
+
+
+def clean_set() -> set[str]:
+    """Return a set for texts that were found clean, which loses them when the rules change."""
+    _clean_sets.append(set())
+    return _clean_sets[-1]
+
+
+def _forget() -> None:
+    for texts in _clean_sets:
+        texts.clear()
 
 
 def count_with(refuse: Callable[[str, str], object]) -> None:
