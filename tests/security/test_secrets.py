@@ -41,16 +41,17 @@ TRACKERS = ("tensorboard", "wandb", "mlflow", "swanlab", "trackio")
 
 
 @pytest.fixture
-def receiver() -> Iterator[HttpServer]:
+def taken() -> Taken:
+    """Keep every OTLP request."""
+    return Taken()
+
+
+@pytest.fixture
+def receiver(taken: Taken) -> Iterator[HttpServer]:
     """Accept every OTLP request."""
-    server = HttpServer(("127.0.0.1", 0), Taken())
+    server = HttpServer(("127.0.0.1", 0), taken)
     yield server
     server.close()
-
-
-def bodies(receiver: HttpServer) -> list[bytes]:
-    """Return the requests that were received."""
-    return [request.SerializeToString() for request in receiver.sink.requests]  # type: ignore[attr-defined]
 
 
 def simple(dice: random.Random) -> str:
@@ -130,7 +131,7 @@ def test_the_search_finds_what_it_looks_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_leaks(tmp_path: Path, receiver: HttpServer) -> None:
+def test_nothing_leaks(tmp_path: Path, receiver: HttpServer, taken: Taken) -> None:
     """Secrets of all kinds enter through every entrance; no file, request, page, log or output has one."""
     dice = random.Random(os.urandom(8))
     found = samples(dice.randrange(1 << 30))
@@ -194,12 +195,12 @@ def test_nothing_leaks(tmp_path: Path, receiver: HttpServer) -> None:
     _end(run)
     places = files_of(tmp_path) | logs_of(tmp_path) | databases_of(tmp_path)
     places |= {"output": output, "metrics endpoint": page}
-    places |= {f"OTLP request {n}": body for n, body in enumerate(bodies(receiver))}
+    places |= {f"OTLP request {n}": body for n, body in enumerate(one.SerializeToString() for one in taken.requests)}
 
     assert len(secrets) >= 60
     assert len({one.kind for one in found}) >= 25
     assert leaks(places, secrets) == []
-    _assert_all_ran(run, places, receiver)
+    _assert_all_ran(run, places, taken)
 
 
 def _tracker(name: str, place: Path) -> Any:
@@ -239,7 +240,7 @@ def _end(run: Path) -> None:
     assert psutil.wait_procs(ending, 60)[1] == [], "the agent does not end"
 
 
-def _assert_all_ran(run: Path, places: dict[str, bytes], receiver: HttpServer) -> None:
+def _assert_all_ran(run: Path, places: dict[str, bytes], taken: Taken) -> None:
     """Every entrance was open: the neighbors of the secrets are there, with the mark of a redaction."""
     rows = (run / "rows.jsonl").read_text()
     assert REDACTED in rows
@@ -262,6 +263,6 @@ def _assert_all_ran(run: Path, places: dict[str, bytes], receiver: HttpServer) -
         assert any(f"/{tracker}" in place and REDACTED.encode() in content for place, content in places.items()), (
             tracker
         )
-    otlp = b"".join(bodies(receiver))
+    otlp = b"".join(one.SerializeToString() for one in taken.requests)
     assert MARKER.encode() in otlp
     assert REDACTED.encode() in otlp

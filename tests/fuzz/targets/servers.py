@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import re
 import socket
@@ -55,8 +56,9 @@ class _HttpServer(Target):
                 connection.shutdown(socket.SHUT_WR)  # Tornado drops the response if this comes before it
                 while part := connection.recv(1 << 16):
                     answer += part
-            except (ConnectionResetError, BrokenPipeError):
-                pass  # the server refused the rest
+            except OSError as error:  # the server refused the rest
+                if error.errno not in (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN):
+                    raise
         if answer and not answer.startswith(b"HTTP/1."):
             raise Broken(f"no response of HTTP: {answer[:200]!r}")
         if b"500" in _STATUS.findall(answer):
@@ -111,7 +113,7 @@ class Http(_HttpServer):
         self._inputs += 1
         if self._inputs % _RENEW_EVERY == 0:
             self._sinks.renew()
-            self._server.sink = self._sinks.bridge
+            self._server._sink = self._sinks.bridge
         self.exchange(data)
         if self._inputs % _CHECK_EVERY == 0 and (status := ask(self.port)[0].status) != 200:
             raise Broken(f"the server responds with {status} to a good request")
