@@ -21,6 +21,7 @@ _DEPLOYED = {".yaml", ".yml", ".json", ".sh", ".sbatch", ".md", "Dockerfile"}
 """Suffixes of the files that `otel-rl stack` starts servers with, or names without a suffix."""
 _SUFFIXES = {
     "otel_rl": {".py", ".yaml", ".md", "py.typed"},
+    "otel_rl/errors/redaction": {".py", "kept.json"},
     "otel_rl/view/page/assets": {".css", ".js", "uplot.license.txt"},
     "otel_rl/files/deploy": _DEPLOYED,
     "otel_rl/files/dashboards": _DEPLOYED,
@@ -33,7 +34,7 @@ _SOURCES = {
     *(".png", ".svg", ".html", ".css", ".js", ".jsx", ".mjs", ".c", ".go", ".mod", ".sum", ".java", ".rs", ".sha256"),
     semconv.SCHEMA_URL.rpartition("/")[2],  # the schema file
     *("Dockerfile", "LICENSE", "PKG-INFO", ".dockerignore", ".gitignore"),
-    *("import_graph", "lock", "prose", "run", "servers"),
+    *("import_graph", "lock", "prose", "run", "secret_rules", "servers"),
 }
 """Suffixes of the sdist, or names without a suffix."""
 _TOP = {

@@ -45,7 +45,9 @@ def demo(directory: Path, heads: Sequence[str], **environment: str) -> Iterator[
         node = directory / f"node{rank}"
         (node / "runs").mkdir(parents=True)
         if rank == 0:  # the head has the metrics of the whole run
-            (node / "runs" / ".targets").symlink_to(directory / "runs" / ".targets")
+            targets = directory / "runs" / ".stack" / "targets"
+            targets.unlink()
+            targets.symlink_to(node / "runs" / ".targets")
         place = {"RANK": rank, "LOCAL_RANK": 0, "WORLD_SIZE": len(heads), "LOCAL_WORLD_SIZE": 1, "GROUP_RANK": rank}
         place |= {"OTEL_RL_RUN_ID": "chain", "OTEL_RL_HEAD": head, "OTEL_RL_IDLE_TIMEOUT": 5}
         place |= {"OTEL_EXPORTER_PROMETHEUS_PORT": free_port(), "OTEL_RL_ROWS_DEADLINE": 120}
