@@ -186,9 +186,9 @@ def test_the_phase_that_made_the_difference_is_named(tmp_path: Path) -> None:
 
     assert found.phases[0].phase == "generate"
     assert found.exit_code == 1
-    assert found.sentences[0].startswith("throughput:-1%: beyond (-")
-    assert "slower: generate 23.9 s" in found.sentences[1]
+    assert found.gates[0].sentence.startswith("throughput:-1%: beyond (-")
     assert found.gates[1].decision == "within"
+    assert "slower: generate 23.9 s" in found.sentences[0]
 
 
 def test_one_step_says_nothing(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         by: The axis.
         first: The first step that was compared.
         last: The last step that was compared.
-        sentences: What it says, the most important first.
+        sentences: What it says besides the gates, the most important first.
         metrics: The main metrics, and those of gates.
         phases: Phases, the one with the largest difference first.
         changes: What differs in commit, packages, machines and hyperparameters.

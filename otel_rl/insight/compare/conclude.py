@@ -73,7 +73,7 @@ def compare(
         by="tokens" if by_tokens else "step",
         first=first,
         last=last,
-        sentences=tuple(sentences(metrics, phases, results, first_difference, are_equal=are_equal)),
+        sentences=tuple(sentences(metrics, phases, first_difference, are_equal=are_equal)),
         metrics=metrics,
         phases=phases,
         changes=tuple(_changes(sides.base[-1], sides.new[-1])),

@@ -11,7 +11,7 @@ from otel_rl.insight.compare.sides import THROUGHPUT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_rl.insight.compare.comparison import FirstDifference, GateResult, MetricDifference, PhaseDifference
+    from otel_rl.insight.compare.comparison import FirstDifference, MetricDifference, PhaseDifference
     from otel_rl.insight.compare.difference import Difference
 
 _LEAST = 0.01
@@ -23,13 +23,12 @@ _OF_PHASES = 0.02
 def sentences(
     metrics: Sequence[MetricDifference],
     phases: Sequence[PhaseDifference],
-    gates: Sequence[GateResult],
     first_difference: FirstDifference | None,
     *,
     are_equal: bool,
 ) -> list[str]:
     """Return the sentences, the most important first; `are_equal` says that logged values begin equally."""
-    found = [one.sentence for one in gates if one.decision != "within"]
+    found: list[str] = []
     of_metric = {one.metric: one for one in metrics}
     speed, times = of_metric.get(THROUGHPUT), of_metric.get("step_time")
     if speed is not None and speed.way != "same":
@@ -57,7 +56,7 @@ def sentences(
         found.append("The runs share too few steps to compare metrics.")
     elif all(one.way == "same" or _is_small(one) for one in metrics):
         found.append(f"No main metric differs with certainty by {100 * _LEAST:.0f} % or more.")
-    return [*found, *(one.sentence for one in gates if one.decision == "within")]
+    return found
 
 
 def _is_small(one: MetricDifference) -> bool:

@@ -38,9 +38,9 @@ _MOST_PARTS = 1 << 18
 """The largest number of parts of less than 16 bytes in a body: an empty span of 2 bytes takes 175 bytes of memory."""
 _PART = re.compile(rb"[%s][\x00-\x0f\x80-\x8f]" % re.escape(bytes(range(2, 256, 8))))
 """The beginning of such a part in protobuf: a tag of wire type 2, and a length; few other places look like it."""
-_BYTES_OF_PART_OF_JSON = 8
-"""Bytes of a value in JSON on average, at the least: in requests of official clients it has 12 and more."""
 _PART_OF_JSON = re.compile(rb"[,\[{]")
+_MOST_PARTS_OF_JSON = 1 << 20
+"""The largest number of values in JSON, where 10,000 records of an official client have 300,000."""
 _LARGEST_ZSTD_WINDOW = 24
 """The binary logarithm of the largest window of zstd, in bytes: a decompressor reserves that much memory."""
 
@@ -191,9 +191,7 @@ def decoded(signal: str, body: bytes | bytearray, kind: str, encoded_as: str) ->
 def _check_size(content: bytes | bytearray, kind: str) -> None:
     if len(content) > LARGEST:
         raise too_large(LARGEST)
-    part, most = _PART, _MOST_PARTS
-    if kind == JSON:
-        part, most = _PART_OF_JSON, max(most, len(content) // _BYTES_OF_PART_OF_JSON)
+    part, most = (_PART, _MOST_PARTS) if kind == PROTOBUF else (_PART_OF_JSON, _MOST_PARTS_OF_JSON)
     if next(islice(part.finditer(content), most, None), None):
         raise Refusal(TOO_LARGE, f"the body has more than {most} values of a few bytes: send less at once")
 

@@ -20,6 +20,7 @@ _LEAST_NAME, _MOST_NAME, _VALUE, _NUMBERS = 12, 40, 10, 58
 _MOST_PHASES = 8
 _LEAST_OF_PHASES = 1e-3
 _STYLES: dict[str, Style] = {"better": "good", "worse": "bad", "within": "good", "beyond": "bad", "unknown": "warning"}
+_SIGNS = {"beyond": "✗", "unknown": "?", "within": "✓"}
 _METHODS = {
     "steps": "means over steps",
     "pairs": "differences at equal steps, where both runs follow one course",
@@ -39,7 +40,8 @@ def lines(comparison: Comparison, width: int) -> list[Line]:
         line((f"new   {_names(comparison.new)}", "bold")),
         line((f"      {_range(comparison)}", "dim")),
         line(),
-        *(_sentence(comparison, one) for one in comparison.sentences),
+        *(line((f"{_SIGNS[one.decision]} ", _STYLES[one.decision]), safe(one.sentence)) for one in comparison.gates),
+        *(line("● ", safe(one)) for one in comparison.sentences),
         line(),
         _row(("METRIC", "BASE", "NEW", "DIFFERENCE (95 %)"), cells, "dim"),
     ]
@@ -58,6 +60,7 @@ def markdown(comparison: Comparison) -> str:
     rows = [(_label(one), *_values(one), _difference(one)) for one in comparison.metrics]
     parts = [
         f"**{_escaped(_names(comparison.base))}** → **{_escaped(_names(comparison.new))}**, {_range(comparison)}",
+        *(f"- {_SIGNS[one.decision]} {_escaped(one.sentence)}" for one in comparison.gates),
         *(f"- {_escaped(one)}" for one in comparison.sentences),
         "",
         _table(("metric", "base", "new", "difference (95 %)"), rows),
@@ -75,12 +78,6 @@ def _names(side: Sequence[Side]) -> str:
 def _range(comparison: Comparison) -> str:
     by = ", aligned by tokens" if comparison.by == "tokens" else ""
     return f"steps {wording.integer(comparison.first)} to {wording.integer(comparison.last)} of both{by}"
-
-
-def _sentence(comparison: Comparison, text: str) -> Line:
-    decision = next((one.decision for one in comparison.gates if one.sentence == text), "")
-    sign = {"beyond": "✗", "unknown": "?", "within": "✓"}.get(decision, "●")
-    return line((f"{sign} ", _STYLES.get(decision, "")), safe(text))
 
 
 def _row(texts: Sequence[str], cells: int, style: Style = "") -> Line:
