@@ -47,9 +47,10 @@ BOMBS: tuple[tuple[Callable[[], bytes], str, str, int], ...] = (
     (lambda: gzip.compress(attributes(20_000)), PROTOBUF, "gzip", 200),
     (lambda: gzip.compress(b"\x0a\x00" * (1 << 17)), PROTOBUF, "gzip", 200),  # empty messages of two bytes
     (lambda: attributes_in_json(5_000), JSON, "", 200),
-    (lambda: b'{"a":[' + b"[]," * 100_000 + b"[]]}", JSON, "", 200),
+    (lambda: b'{"a":[' + b"[]," * 500_000 + b"[]]}", JSON, "", 200),
+    (lambda: b'{"a":[' + b"{}," * 1_000_000 + b"{}]}", JSON, "", 413),
     (lambda: b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", JSON, "", 400),
-    (lambda: b'{"a":' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}", JSON, "", 413),
+    (lambda: b'{"a":' + b"[" * 2_000_000 + b"]" * 2_000_000 + b"}", JSON, "", 413),
     (lambda: gzip.compress(b"\x0a\x00" * (1 << 20)), PROTOBUF, "gzip", 413),
     (lambda: bytes(bodies.LARGEST + 1), PROTOBUF, "", 413),
 )
