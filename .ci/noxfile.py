@@ -38,7 +38,8 @@ def _run(
         session.install("--no-deps", *alone, env=environment)
     session.install("-e", ".[tensorboard]", *_TESTS, *packages, env=environment)
     files = [f"tests/frameworks/test_{name}.py" for name in names]
-    session.run("pytest", "-n", "0", "-m", "", "-p", "no:cacheprovider", *files, env={"REQUIRE_FRAMEWORKS": "1"})
+    options = ("-n", "0", "-m", "", "-p", "no:cacheprovider", "--durations=5")
+    session.run("pytest", *options, *files, env={"REQUIRE_FRAMEWORKS": "1"})
 
 
 def _locked(session: nox.Session, packages: Packages, *others: str) -> dict[str, str] | None:

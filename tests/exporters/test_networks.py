@@ -38,6 +38,8 @@ _FIXES: dict[Fault, str] = {
     "no name": "check the address of the server, and DNS",
     **dict.fromkeys(CERTIFICATES, "check this machine's clock, and the certificates"),
 }
+_KILLED_OUTSIDE = ("wandb", "mlflow")
+"""The trackers whose agent is killed at the start and at the end; with the others, in the middle."""
 FAULTS: tuple[Fault, ...] = (*ANSWERS, *CERTIFICATES, *(("no name",) if _HAS_NAMES else ()))
 
 
@@ -225,8 +227,14 @@ def at_the_end(delivery: Delivery) -> None:
 @pytest.mark.parametrize("killed", [False, True], ids=["lives", "killed"])
 @pytest.mark.parametrize("phase", [at_the_start, in_the_middle, at_the_end])
 def test_rows_arrive_once(network: Any, tmp_path: Path, phase: Callable[[Delivery], None], killed: bool) -> None:
-    """After errors, lost answers, no name and bad certificates, each row is there once, and the end."""
+    """After errors, lost answers, no name and bad certificates, each row is there once, and the end.
+
+    Each tracker has each moment, and both fates of the agent; `ALL_NETWORKS=1` has all pairs of them.
+    """
     one, proxy, _ = network
+    is_killed_at = (at_the_start, at_the_end) if one.exporter in _KILLED_OUTSIDE else (in_the_middle,)
+    if killed is not (phase in is_killed_at) and not os.environ.get("ALL_NETWORKS"):
+        pytest.skip("ALL_NETWORKS")
     place = tmp_path / f"{phase.__name__}-{killed}"
     proxy.set("")
     with contextlib.ExitStack() as stack:
