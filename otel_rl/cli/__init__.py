@@ -18,6 +18,7 @@ from otel_rl.cli.terminal import Commands
 from otel_rl.cli.token import token
 from otel_rl.cli.top import top
 from otel_rl.cli.watch import watch
+from otel_rl.cli.why import why
 from otel_rl.demo.command import demo
 from otel_rl.setup.processes import hold_standard_descriptors
 
@@ -29,5 +30,5 @@ def main() -> None:
     hold_standard_descriptors()
 
 
-for command in (agent, bridge, compare, demo, ls, report, run, stack, token, top, watch):
+for command in (agent, bridge, compare, demo, ls, report, run, stack, token, top, watch, why):
     main.add_command(command)

@@ -1,0 +1,58 @@
+"""`otel-rl why`: why steps took their time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from otel_rl.cli.runs import NEWEST, Run
+from otel_rl.cli.terminal import json_option, say_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command(short_help="Explain why steps took their time.")
+@click.argument("run", default=NEWEST, type=Run())
+@click.argument("step", required=False, type=int)
+@click.option("--phase", default="", help="Explain this phase of the steps, instead of whole steps.")
+@click.option("--from", "first", type=int, help="The first of several steps.")
+@click.option("--to", "last", type=int, help="The last of them.")
+@click.option("--ascii", "ascii_alone", is_flag=True, help="Use no characters outside of ASCII.")
+@json_option
+def why(
+    run: Path,
+    step: int | None,
+    phase: str,
+    first: int | None,
+    last: int | None,
+    *,
+    ascii_alone: bool,
+    as_json: bool,
+) -> None:
+    """Say why a STEP of RUN took its time: by default, the slow steps of the newest run.
+
+    The critical path leads through ranks, trajectories, queues, engines and weight syncs. It is compared with the paths
+    of usual steps. What a step would save is found by replaying it.
+    """
+    from otel_rl.archive.reader import open_run  # loads NumPy and DuckDB
+    from otel_rl.insight.why.conclude import why as conclude
+    from otel_rl.view.terminal.ansi import painted, this_terminal
+    from otel_rl.view.terminal.reasons import lines
+
+    if step is not None and (first is not None or last is not None):
+        raise click.UsageError("give a STEP, or --from and --to")
+    steps = (step, step) if step is not None else None
+    if first is not None or last is not None:
+        steps = (0 if first is None else first, 1 << 62 if last is None else last)
+    try:
+        found = conclude(open_run(run), steps, phase)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        say_json(found)
+        return
+    terminal = this_terminal(ascii_alone=ascii_alone)
+    for row in painted(lines(found, terminal.width), terminal):
+        click.echo(row)
