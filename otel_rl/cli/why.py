@@ -34,7 +34,7 @@ def why(
     """Say why a STEP of RUN took its time: by default, the slow steps of the newest run.
 
     The critical path leads through ranks, trajectories, queues, engines and weight syncs. It is compared with the paths
-    of usual steps. What a step would save is found by replaying it.
+    of usual steps. A replay says how much time a step would save.
     """
     from otel_rl.archive.reader import open_run  # loads NumPy and DuckDB
     from otel_rl.insight.why.conclude import why as conclude

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from otel_rl.insight.why.window import Who, Window
+    from otel_rl.insight.why.window import Integers, Who, Window
 
 MOST_NS = 100_000_000
 """The difference of clocks that is assumed where no messages bound it."""
@@ -27,7 +26,7 @@ class Message(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """What is to be added to the times of a clock, in nanoseconds, and the bounds of it."""
+    """The nanoseconds to add to the times of a clock, and the bounds of them."""
 
     value: int
     low: int
@@ -71,30 +70,39 @@ def _relax(bounds: NDArray[np.float64], through: int) -> None:
 
 
 def messages_of(window: Window, clock_of: Mapping[Who, str]) -> Iterator[Message]:
-    """Yield what processes with different clocks sent to each other in a window."""
-    for one in window.doings:
-        if one.parent < 0:
-            continue
-        outer = window.doings[one.parent]
-        here, there = clock_of[one.who], clock_of[outer.who]
-        if here != there:
-            yield Message(there, here, one.began - outer.began)
-            if one.work.kind == "request":
-                yield Message(here, there, outer.ended - one.ended)
+    """Yield what processes with different clocks sent to each other in a window, the fastest of each pair."""
+    spans, clocks = window.spans, [clock_of[who] for who in window.whos]
+    names = sorted(set(clocks))
+    number = np.array([names.index(clock) for clock in clocks], np.int64)
+    requests = np.array([work.kind == "request" for work in window.works], bool)
+    inner = np.flatnonzero(spans.parent >= 0)
+    outer = spans.parent[inner]
+    here, there = number[spans.who[inner]], number[spans.who[outer]]
+    sent = (there, here, spans.began[inner] - spans.began[outer], here != there)
+    is_answer = (here != there) & requests[spans.what[inner]]
+    answered = (here, there, spans.ended[outer] - spans.ended[inner], is_answer)
+    for sender, receiver, took, known in (sent, answered):
+        yield from _fastest(sender[known], receiver[known], took[known], names)
     ranks = {who.rank: clock for who, clock in clock_of.items() if who.is_trainer}
     for taken in window.taken:
         for n in taken.trajectories:
-            sender, receiver = clock_of[window.doings[n].who], ranks.get(taken.rank)
-            if receiver is not None and sender != receiver:
-                yield Message(sender, receiver, taken.at - window.doings[n].ended)
+            clock, receiving = clocks[int(spans.who[n])], ranks.get(taken.rank)
+            if receiving is not None and clock != receiving:
+                yield Message(clock, receiving, taken.at - int(spans.ended[n]))
+
+
+def _fastest(senders: Integers, receivers: Integers, took: Integers, names: Sequence[str]) -> Iterator[Message]:
+    pairs, of_pair = np.unique(senders * len(names) + receivers, return_inverse=True)
+    least = np.full(len(pairs), np.iinfo(np.int64).max)
+    np.minimum.at(least, of_pair, took)
+    for pair, one in zip(pairs.tolist(), least.tolist(), strict=True):
+        yield Message(names[pair // len(names)], names[pair % len(names)], one)
 
 
 def corrected(window: Window, clock_of: Mapping[Who, str], added: Mapping[str, int]) -> Window:
     """Return a window in which an offset is added to the times of each clock."""
     if not any(added.values()):
         return window
-    of_who = defaultdict(int, {who: added.get(clock, 0) for who, clock in clock_of.items()})
-    doings = [
-        one._replace(began=one.began + of_who[one.who], ended=one.ended + of_who[one.who]) for one in window.doings
-    ]
-    return window._replace(doings=doings)
+    shifts = np.array([added.get(clock_of[who], 0) for who in window.whos], np.int64)[window.spans.who]
+    began, ended = window.spans.began + shifts, window.spans.ended + shifts
+    return window._replace(spans=window.spans._replace(began=began, ended=ended))

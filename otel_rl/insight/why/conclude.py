@@ -48,9 +48,10 @@ def why(run: RunReader, steps: tuple[int, int] | None = None, phase: str = "") -
     known = [Wall(*one) for one in walls(run, phase)]
     explained = _explained(known, steps, phase)
     windows = [read_window(run, *one) for one in explained]
-    largest = max(1, *(len(one.doings) for one in windows))
+    largest = max(1, *(len(one.spans.began) for one in windows))
     most = max(_LEAST_USUAL, min(_MOST_USUAL, _MOST_SPANS // largest))
-    usual_windows = [read_window(run, *one) for one in usual_of(known, explained, most)]
+    are_slow = steps is not None or bool(slow_of(known))
+    usual_windows = [read_window(run, *one) for one in usual_of(known, explained, most)] if are_slow else []
     paths = Paths(recorded, [*windows, *usual_windows], phase)
     found, usual = [paths.of(one) for one in windows], [paths.of(one) for one in usual_windows]
     parts = _parts(recorded, found, usual)
@@ -58,7 +59,7 @@ def why(run: RunReader, steps: tuple[int, int] | None = None, phase: str = "") -
     usual_seconds = fmean(one.window.seconds for one in usual) if usual else None
     slowest = max(found, key=lambda one: one.window.seconds)
     depends = _depends(paths, slowest, parts)
-    notes = _notes(known, parts, slow=steps is None, clocks=paths.clocks, seconds=seconds, depends=depends)
+    notes = _notes(parts, are_slow=are_slow, clocks=paths.clocks, seconds=seconds, depends=depends)
     return Why(
         steps=tuple(one.window.step for one in found),
         usual_steps=tuple(one.window.step for one in usual),
@@ -83,7 +84,7 @@ def _explained(known: Sequence[Wall], steps: tuple[int, int] | None, phase: str)
         what = f"phase {phase}" if phase else "step"
         raise ValueError(f"the run has no span of a {what}: give the trainer steps with run.step, and phases")
     if steps is None:
-        return slow_of(known) or [known[len(known) // 2]]
+        return slow_of(known) or [sorted(known, key=lambda one: one.seconds)[len(known) // 2]]
     first, last = steps
     found = [one for one in known if first <= one.step <= last]
     if not found:
@@ -94,7 +95,7 @@ def _explained(known: Sequence[Wall], steps: tuple[int, int] | None, phase: str)
 
 def _depends(paths: Paths, slowest: Found, parts: Sequence[Part]) -> bool:
     """Return whether the first part is another one if clocks are at the ends of their bounds."""
-    if not parts:
+    if not parts or paths.clocks < _NOTABLE * slowest.window.seconds:
         return False
     top = Work(parts[0].kind, parts[0].name)
     least = slowest.seconds.get(top, 0.0) / 2
@@ -177,15 +178,13 @@ def _named(recorded: Recorded, who: Who) -> str:
     return recorded.rank_text(who.rank, who.role) if who.rank >= 0 else who.role
 
 
-def _notes(
-    known: Sequence[Wall], parts: Sequence[Part], *, slow: bool, clocks: float, seconds: float, depends: bool
-) -> list[str]:
+def _notes(parts: Sequence[Part], *, are_slow: bool, clocks: float, seconds: float, depends: bool) -> list[str]:
     notes = []
     least = _LEAST_REPLAYED * seconds
     unknown = [one for one in parts if one.change_seconds > least and one.saves_seconds is None]
     if any(one.kind in OF_TRAJECTORIES and one.usual_seconds is not None for one in unknown):
         notes.append("If its trajectories were faster, a step would have taken others: what it would save is unknown.")
-    if slow and not slow_of(known):
+    if not are_slow:
         notes.append("No step is much slower than the others: a usual one is explained.")
     if depends:
         notes.append("The first part depends on the clocks of machines, which may differ.")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_rl.insight.why.causes import START, in_order
+from otel_rl.insight.why.causes import START, Label, in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-    from otel_rl.insight.why.causes import Causes, Label
+    from otel_rl.insight.why.causes import Causes
+    from otel_rl.insight.why.fold import Inner
 
 
 class Hop(NamedTuple):
@@ -26,17 +27,20 @@ class Hop(NamedTuple):
     is_inferred: bool
 
 
-def path_of(causes: Causes) -> list[Hop]:
+def path_of(causes: Causes, inner: Inner) -> list[Hop]:
     """Return the critical path, the first part first; it goes back to the begin of the window, before the step."""
     event, ended, found = causes.end, causes.times[causes.end], []
     while event != START:
         cause = causes.cause(event, causes.before(event), causes.times)
         known = causes.times[cause if cause != START else causes.begin]
         began = min(known, ended)  # by its own clock, a cause can be later than its effect
-        if ended > began:
-            found.append(Hop(causes.labels[event], began, ended, (event, cause) in causes.inferred))
+        inside = [
+            Hop(Label(one.work, one.who), max(one.began, began), min(one.ended, ended), False)
+            for one in inner.segments(causes.trajectory_at(event))
+        ]
+        found += inside[::-1] or [Hop(causes.labels[event], began, ended, (event, cause) in causes.inferred)]
         event, ended = cause, began
-    return found[::-1]
+    return [hop for hop in reversed(found) if hop.ended > hop.began]
 
 
 class Replay:
@@ -46,24 +50,29 @@ class Replay:
     Stragglers in Large Model Training Using What-if Analysis".
 
     Attributes:
-        works: The events, each after those that it waited for, and the nanoseconds of its own work.
+        events: The events, each after those that it waited for.
+        took: The nanoseconds of the work up to each of them.
         unchanged: The seconds of the step as it was; by clocks that differ, not quite its wall time.
     """
 
     def __init__(self, causes: Causes) -> None:
         self._causes = causes
-        self.works: list[tuple[int, tuple[int, ...], Label, int]] = []
+        self._before: list[Sequence[int]] = []
+        self.events: list[int] = []
+        self.took: list[int] = []
         for event, before in in_order(causes):
-            if causes.times[event] <= causes.times[START]:
-                continue
-            took = causes.times[event] - causes.times[causes.cause(event, before, causes.times)]
-            self.works.append((event, tuple(before), causes.labels[event], max(0, took)))
-        self.unchanged = self.seconds(lambda _, took: took)
+            if causes.times[event] > causes.times[START]:
+                took = causes.times[event] - causes.times[causes.cause(event, before, causes.times)]
+                self.events.append(event)
+                self._before.append(before)
+                self.took.append(max(0, took))
+        self.unchanged = self.seconds(self.took)
 
-    def seconds(self, of: Callable[[Label, int], int]) -> float:
-        """Return the time of the step if each work took what a function returns of its label and its nanoseconds."""
+    def seconds(self, took: Sequence[int]) -> float:
+        """Return the time of the step if the work up to each event took other nanoseconds."""
         times = list(self._causes.times)
-        for event, before, label, took in self.works:
+        cause = self._causes.cause
+        for event, before, now, was in zip(self.events, self._before, took, self.took, strict=True):
             is_known = before != (START,)  # what came before the window stays as it was
-            times[event] = times[self._causes.cause(event, before, times)] + (of(label, took) if is_known else took)
+            times[event] = times[cause(event, before, times)] + (now if is_known else was)
         return (times[self._causes.end] - times[self._causes.begin]) / 1e9

@@ -6,9 +6,12 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from otel_rl import semconv
 from otel_rl.insight.why.causes import Causes
 from otel_rl.insight.why.clocks import corrected, messages_of, offsets
+from otel_rl.insight.why.fold import fold
 from otel_rl.insight.why.path import Hop, path_of
 from otel_rl.insight.why.window import NOTHING, Who, Work
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from otel_rl.insight.recorded import Recorded
     from otel_rl.insight.why.causes import Label
     from otel_rl.insight.why.clocks import Offset
+    from otel_rl.insight.why.fold import Inner
     from otel_rl.insight.why.window import Window
 
 
@@ -26,6 +30,7 @@ class Found(NamedTuple):
 
     window: Window
     causes: Causes
+    inner: Inner
     hops: list[Hop]
     seconds: dict[Work, float]
     reach: dict[Work, float]
@@ -46,11 +51,10 @@ class Paths:
 
     def __init__(self, recorded: Recorded, windows: Sequence[Window], phase: str) -> None:
         self._phase = phase
-        whos = {one.who for window in windows for one in window.doings}
-        self._clock_of = {who: _clock(recorded, who) for who in whos}
+        self._clock_of = {who: _clock(recorded, who) for window in windows for who in window.whos}
         self._most: defaultdict[Who, int] = defaultdict(int)
         for window in windows:
-            for who, most in window.places().items():
+            for who, most in _at_once(window).items():
                 self._most[who] = max(self._most[who], most)
         self._offsets = self._bounds(windows)
         self.clocks = max((one.high - one.low for one in self._offsets.values()), default=0) / 1e9
@@ -76,8 +80,10 @@ class Paths:
     def _found(self, window: Window, added: Mapping[str, int]) -> Found:
         slack = round(self.clocks * 1e9) if any(added.values()) else 0
         window = corrected(window, self._clock_of, added)
-        causes = Causes(window, self._phase, slack, self._most)
-        found = Found(window, causes, path_of(causes), defaultdict(float), defaultdict(float))
+        folded = fold(window)
+        causes = Causes(folded, self._phase, slack, self._most)
+        hops = path_of(causes, folded.inner)
+        found = Found(window, causes, folded.inner, hops, defaultdict(float), defaultdict(float))
         for hops, seconds in ((found.inside, found.seconds), (found.hops, found.reach)):
             for hop in hops:
                 seconds[work_of(hop.label)] += (hop.ended - hop.began) / 1e9
@@ -87,6 +93,17 @@ class Paths:
 def work_of(label: Label) -> Work:
     """Return the work of a part; time without recorded work is named by the role of the process."""
     return Work("none", label.who.role) if label.work == NOTHING else label.work
+
+
+def _at_once(window: Window) -> dict[Who, int]:
+    """Return how many trajectories each process ran at once."""
+    spans, those = window.spans, np.flatnonzero(window.are_trajectories)
+    found: dict[Who, int] = {}
+    for who in np.unique(spans.who[those]).tolist():
+        mine = those[spans.who[those] == who]
+        ended = np.searchsorted(np.sort(spans.ended[mine]), np.sort(spans.began[mine]), side="right")
+        found[window.whos[who]] = int((np.arange(1, len(mine) + 1) - ended).max())
+    return found
 
 
 def _clock(recorded: Recorded, who: Who) -> str:

@@ -1,27 +1,30 @@
-"""What a step would have saved if some of its work had been as usual: it is replayed with that work's usual times."""
+"""The time that a step would save if some of its work was as usual, by a replay with the usual times of that work."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from otel_rl.insight.why.causes import end
 from otel_rl.insight.why.path import Replay
 from otel_rl.insight.why.paths import work_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from otel_rl.insight.why.causes import Label
+    from numpy.typing import NDArray
+
     from otel_rl.insight.why.paths import Found
-    from otel_rl.insight.why.window import Work
+    from otel_rl.insight.why.window import Integers, Work
 
 OF_TRAJECTORIES = ("trajectory", "model", "tool", "environment", "verifier", "request")
 """Kinds of work of trajectories."""
 
 
-class _Usual(NamedTuple):
-    """A work in usual steps: the longest and the mean of all of it, and its seconds in a step, on the path and in all."""
+class Usual(NamedTuple):
+    """A work in usual steps: the longest and the mean of it, and its seconds in a step, on the path and in all."""
 
     longest: int
     mean: int
@@ -29,70 +32,108 @@ class _Usual(NamedTuple):
     total: float
 
 
-def _usual(usual: Sequence[Found], explained: Sequence[Found], works: Sequence[Work]) -> dict[Work, _Usual]:
-    took: dict[Work, list[int]] = {work: [] for work in works}
-    for one in usual:
-        for work, those in _times(Replay(one.causes), one, explained).items():
-            if work in took:
-                took[work] += those
-    steps = max(1, len(usual))
-    return {
-        work: _Usual(
-            longest=max(those, default=0),
-            mean=round(fmean(those)) if those else 0,
-            on_path=sum(one.seconds.get(work, 0.0) for one in usual) / steps,
-            total=sum(those) / 1e9 / steps,
+class _Times(NamedTuple):
+    """The work that a step waited for, or might have: when it ended, its nanoseconds, and up to which event it was."""
+
+    ended: Integers
+    took: Integers
+    events: Integers
+
+
+class Times:
+    """The times of all work of a step."""
+
+    def __init__(self, found: Found) -> None:
+        self.replay = Replay(found.causes)
+        causes, inner = found.causes, found.inner
+        self._inner = inner
+        self._codes = {work: n for n, work in enumerate(inner.works)}
+        folded = {end(n) for n in np.unique(inner.owner).tolist()}
+        self._ends = np.array([end(n) for n in range(len(causes.doings))], np.int64)
+        events = [n for n, event in enumerate(self.replay.events) if event not in folded]
+        self._works: dict[Work, list[int]] = {}
+        for n in events:
+            self._works.setdefault(work_of(causes.labels[self.replay.events[n]]), []).append(n)
+        self._ended = np.array([causes.times[event] for event in self.replay.events], np.int64)
+        self._took = np.array(self.replay.took, np.int64)
+        self._of_event = np.full(len(causes.times), -1, np.int64)
+        self._of_event[self.replay.events] = np.arange(len(self.replay.events))
+
+    def of(self, work: Work) -> _Times:
+        """Return the times of a work."""
+        outer = np.array(self._works.get(work, []), np.int64)
+        inner = self._inner
+        mine = np.flatnonzero(inner.work == self._codes.get(work, -1))
+        events = self._of_event[self._ends[inner.owner[mine]]]
+        mine, events = mine[events >= 0], events[events >= 0]
+        found = _Times(
+            np.concatenate([self._ended[outer], inner.ended[mine]]),
+            np.concatenate([self._took[outer], inner.took[mine]]),
+            np.concatenate([outer, events]),
         )
-        for work, those in took.items()
-    }
+        return _Times(*(column[found.took > 0] for column in found))
 
-
-def _times(replay: Replay, of: Found, without: Sequence[Found] = ()) -> dict[Work, list[int]]:
-    """Return the nanoseconds of all work that a step waited for, or might have, but for that of other steps."""
-    others = [(one.window.since, one.window.ended) for one in without]
-    found: dict[Work, list[int]] = defaultdict(list)
-    for event, _, label, took in replay.works:
-        at = of.causes.times[event]
-        if took and not any(began < at <= ended for began, ended in others):
-            found[work_of(label)].append(took)
-    return found
+    def seconds(self, times: _Times, now: Integers) -> float:
+        """Return the time of the step if some of its work took other nanoseconds."""
+        less = np.bincount(times.events, times.took - now, len(self._took)).astype(np.int64)
+        return self.replay.seconds((self._took - less).tolist())
 
 
 def saves_of(found: Sequence[Found], usual: Sequence[Found], works: Sequence[Work]) -> dict[Work, float]:
     """Return the mean seconds that steps would save if some work took its usual time, one at a time."""
     if not works:
         return {}
-    times = _usual(usual, found, works)
-    saved: dict[Work, list[float | None]] = defaultdict(list)
+    usually = _usual(usual, found, works)
+    saved: dict[Work, list[float]] = {work: [] for work in works}
     for one in found:
-        replay = Replay(one.causes)
-        totals = {work: sum(those) / 1e9 for work, those in _times(replay, one).items()}
+        times = Times(one)
         for work in works:
-            saved[work].append(_saved(replay, one, work, times[work], totals.get(work, 0.0)))
-    known = {work: [one for one in those if one is not None] for work, those in saved.items()}
-    return {work: fmean(those) for work, those in known.items() if len(those) == len(found)}
+            known = _saved(times, one, work, usually[work])
+            if known is not None:
+                saved[work].append(known)
+    return {work: fmean(those) for work, those in saved.items() if len(those) == len(found)}
 
 
-def _saved(replay: Replay, found: Found, work: Work, usual: _Usual, total: float) -> float | None:
+def _usual(usual: Sequence[Found], explained: Sequence[Found], works: Sequence[Work]) -> dict[Work, Usual]:
+    """Return works as they are in usual steps; what an explained step waited for is not usual."""
+    without = [(one.window.since, one.window.ended) for one in explained]
+    took: dict[Work, list[NDArray[np.int64]]] = {work: [] for work in works}
+    for one in usual:
+        times = Times(one)
+        for work in works:
+            mine = times.of(work)
+            took[work].append(mine.took[~_is_in(mine.ended, without)])
+    found = {}
+    for work, those in took.items():
+        all_of = np.concatenate(those)
+        on_path = fmean(one.seconds.get(work, 0.0) for one in usual)
+        longest, mean = (int(all_of.max()), round(float(all_of.mean()))) if len(all_of) else (0, 0)
+        found[work] = Usual(longest, mean, on_path, float(all_of.sum()) / 1e9 / len(usual))
+    return found
+
+
+def _is_in(times: Integers, ranges: Iterable[tuple[int, int]]) -> NDArray[np.bool_]:
+    found = np.zeros(len(times), bool)
+    for began, ended in ranges:
+        found |= (began < times) & (times <= ended)
+    return found
+
+
+def _saved(times: Times, found: Found, work: Work, usual: Usual) -> float | None:
     """Return the seconds that a step would save if some work took its usual time; `None` if that cannot be said.
 
-    What takes longer than all that is usual takes the usual mean instead. If nothing does, there is more of it: all of
-    it takes a smaller time, in the ratio of the usual time to that of this step. If several trajectories of a flow were
-    faster, the step would have taken others instead.
+    Work that takes longer than all that is usual takes the usual mean instead. If none does, there is more of it: all
+    of it takes a smaller time, in the ratio of the usual time to that of this step. If several trajectories of a flow
+    were faster, the step would have taken others instead.
     """
+    mine = times.of(work)
     is_longer = any(hop.ended - hop.began > usual.longest for hop in found.hops if work_of(hop.label) == work)
-    here = found.seconds.get(work, 0.0)
+    here, total = found.seconds.get(work, 0.0), float(mine.took.sum()) / 1e9
     ratio = min(1.0, usual.on_path / here if usual.on_path and here else usual.total / total if total else 1.0)
-
-    def usually(label: Label, took: int) -> int:
-        if work_of(label) != work:
-            return took
-        if is_longer:
-            return usual.mean if took > usual.longest else took
-        return round(took * ratio)
-
-    if found.causes.is_flow and work.kind in OF_TRAJECTORIES:
-        changed = sum(usually(label, took) != took for _, _, label, took in replay.works)
-        if changed > 1:
-            return None
-    return replay.unchanged - replay.seconds(usually)
+    if is_longer:
+        now = np.where(mine.took > usual.longest, usual.mean, mine.took)
+    else:
+        now = np.round(mine.took * ratio).astype(np.int64)
+    if found.causes.is_flow and work.kind in OF_TRAJECTORIES and np.count_nonzero(now != mine.took) > 1:
+        return None
+    return times.replay.unchanged - times.seconds(mine, now)

@@ -1,9 +1,7 @@
-"""The spans and the consumed trajectories around a step: who worked, on what, from when to when."""
+"""The spans and the consumed trajectories around a step, as columns: who worked, on what, from when to when."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
 
     from otel_rl.archive.reader import RunReader
     from otel_rl.semconv.phase_categories import Category
+
+    Integers = NDArray[np.int64]
 
 WorkKind = Literal["phase", "trajectory", "model", "tool", "environment", "verifier", "request", "span", "none"]
 """The kind of work: a phase, a trajectory outside of its parts, a part of it, a request to another program, another
@@ -36,10 +36,12 @@ _KIND = f"""CASE WHEN name IN ('{semconv.SPAN_TRAJECTORY}', '{semconv.SPAN_ROLLO
 _TITLE = f"""CASE WHEN phase IS NOT NULL AND {PHASE} THEN phase WHEN starts_with(name, '{_PART}') THEN
     coalesce(attributes ->> '$."{semconv.GEN_AI_TOOL_NAME}"', attributes ->> '$."{semconv.TRAJECTORY_PART_NAME}"', '')
     ELSE name END"""
+_ROLE, _RANK, _RESOURCE = "coalesce(role, '')", "coalesce(rank, -1)", "coalesce(resource, '')"
+_WHAT, _WHO = f"hash({_KIND}, {_TITLE})", f"hash({_ROLE}, {_RANK}, {_RESOURCE})"
 
 
 class Work(NamedTuple):
-    """What is done: its kind, and its name, such as that of the phase or of the tool."""
+    """A kind of work, and its name, such as that of the phase or of the tool."""
 
     kind: WorkKind
     name: str
@@ -67,19 +69,8 @@ class Who(NamedTuple):
         return not self.role and not self.resource and self.rank >= 0
 
 
-class Doing(NamedTuple):
-    """A span: who did what, from when to when, in nanoseconds; the parent is its place in the window."""
-
-    work: Work
-    who: Who
-    began: int
-    ended: int
-    parent: int
-    step: int
-
-
 class Taken(NamedTuple):
-    """Trajectories that a rank took in a step at once: their places in the window."""
+    """Trajectories that a rank took in a step at once: the places of their spans."""
 
     step: int
     rank: int
@@ -87,14 +78,27 @@ class Taken(NamedTuple):
     trajectories: tuple[int, ...]
 
 
+class Spans(NamedTuple):
+    """Spans in the order of their begins; `what` and `who` are places in tables, `parent` is the place of a span."""
+
+    began: Integers
+    ended: Integers
+    step: Integers
+    what: Integers
+    who: Integers
+    parent: Integers
+
+
 class Window(NamedTuple):
-    """A step, or a part of it, with all spans that overlap it, and those since the begin of the trajectories it took."""
+    """A step, or a part of it, and all spans that overlap it, or the time since the first trajectory that it took."""
 
     step: int
     since: int
     began: int
     ended: int
-    doings: list[Doing]
+    spans: Spans
+    works: list[Work]
+    whos: list[Who]
     taken: list[Taken]
 
     @property
@@ -102,52 +106,54 @@ class Window(NamedTuple):
         """Its wall time."""
         return (self.ended - self.began) / 1e9
 
-    def places(self) -> dict[Who, int]:
-        """Return how many trajectories each process ran at once."""
-        running: defaultdict[Who, list[int]] = defaultdict(list)
-        most: defaultdict[Who, int] = defaultdict(int)
-        for one in self.doings:  # in the order of their begins
-            if one.work.kind == "trajectory":
-                ends = running[one.who]
-                while ends and ends[0] <= one.began:
-                    heappop(ends)
-                heappush(ends, one.ended)
-                most[one.who] = max(most[one.who], len(ends))
-        return most
+    @property
+    def are_trajectories(self) -> NDArray[np.bool_]:
+        """Which spans are trajectories."""
+        return np.array([work.kind == "trajectory" for work in self.works], bool)[self.spans.what]
 
 
 def read_window(run: RunReader, step: int, began: int, ended: int) -> Window:
     """Return the spans that overlap a step, and those since the begin of the trajectories that it took."""
     since = _since(run, step, began, ended)
+    where = f"start_unix_nano < {ended} AND start_unix_nano + duration_ns > {since}"
     found = run.sql(f"""
-        SELECT hash(span_id) AS id, hash(parent_id) AS parent, {_KIND} AS kind, {_TITLE} AS title, name,
-            coalesce(role, '') AS role, coalesce(rank, -1) AS rank, coalesce(resource, '') AS resource,
-            coalesce(step, -1) AS step, start_unix_nano AS began, start_unix_nano + duration_ns AS ended
-        FROM spans WHERE start_unix_nano < {ended} AND start_unix_nano + duration_ns > {since}
-        ORDER BY began, ended DESC""")
-    columns = [found[name] for name in found]
-    ids, parents = (np.asarray(column, np.uint64) for column in columns[:2])
-    kinds, titles, names, roles, ranks, resources, steps, starts, ends = (column.tolist() for column in columns[2:])
-    whos = list(map(Who, roles, ranks, resources))
-    works = list(map(Work, kinds, titles))
-    loops = np.array([name == semconv.SPAN_LOOP for name in names], bool)
-    kept = np.flatnonzero(~loops)
-    places = _places_of(parents[kept], ids[kept])
-    in_step = np.isin(parents[kept], ids[loops])
-    of_parent = np.where(in_step, PARENT_IS_STEP, places).tolist()
-    doings = [
-        Doing(works[n], whos[n], starts[n], ends[n], parent, steps[n])
-        for n, parent in zip(kept.tolist(), of_parent, strict=True)
-    ]
-    return Window(step, since, began, ended, doings, _taken(run, step, since, ids[kept]))
+        SELECT start_unix_nano AS began, start_unix_nano + duration_ns AS ended, coalesce(step, -1) AS step,
+            {_WHAT} AS what, {_WHO} AS who, hash(parent_id) AS parent, hash(span_id) AS id,
+            name = '{semconv.SPAN_LOOP}' AS is_loop
+        FROM spans WHERE {where} ORDER BY began, ended DESC""")
+    *columns, is_loop = (np.ma.getdata(found[name]) for name in found)
+    works, whos = _names(run, where)
+    loops = columns[6][is_loop]
+    kept = ~is_loop & np.isin(columns[3], list(works)) & np.isin(columns[4], list(whos))  # the run may go on
+    starts, ends, steps, what, who, parent, ids = (column[kept] for column in columns)
+    places = np.where(np.isin(parent, loops), PARENT_IS_STEP, _places_of(parent, ids))
+    spans = Spans(starts, ends, steps, _codes(what, list(works)), _codes(who, list(whos)), places)
+    return Window(
+        *(step, since, began, ended, spans, list(works.values()), list(whos.values())), _taken(run, step, since, ids)
+    )
+
+
+def _names(run: RunReader, where: str) -> tuple[dict[int, Work], dict[int, Who]]:
+    """Return the works and the processes of spans by their keys."""
+    found = run.sql(f"""
+        SELECT {_WHAT} AS what, any_value({_KIND}) AS kind, any_value({_TITLE}) AS title, {_WHO} AS who,
+            any_value({_ROLE}) AS role, any_value({_RANK}) AS rank, any_value({_RESOURCE}) AS resource
+        FROM spans WHERE {where} GROUP BY what, who ORDER BY what, who""")
+    works: dict[int, Work] = {}
+    whos: dict[int, Who] = {}
+    for what, kind, title, who, *process in zip(*(found[name].tolist() for name in found), strict=True):
+        works.setdefault(what, Work(kind, title))
+        whos.setdefault(who, Who(*process))
+    return works, whos
 
 
 def _since(run: RunReader, step: int, began: int, ended: int) -> int:
     """Return when the first trajectory began that a step took, at most some times of a step before it."""
-    found = run.sql(f"""SELECT coalesce(min(start_unix_nano), {began}) AS first FROM spans WHERE name = '{semconv.SPAN_TRAJECTORY}'
-        AND start_unix_nano < {ended} AND span_id IN (SELECT span_id FROM trajectories WHERE step = {step})""")["first"]
-    before = (ended - began) // _BEFORE_FIRST
-    return min(began, max(int(found[0]) - before, began - _MOST_BEFORE * (ended - began)))
+    found = run.sql(f"""SELECT coalesce(min(start_unix_nano), {began}) AS first FROM spans
+        WHERE name = '{semconv.SPAN_TRAJECTORY}' AND start_unix_nano < {ended}
+            AND span_id IN (SELECT span_id FROM trajectories WHERE step = {step})""")
+    before = int(found["first"][0]) - (ended - began) // _BEFORE_FIRST
+    return min(began, max(before, began - _MOST_BEFORE * (ended - began)))
 
 
 def _taken(run: RunReader, step: int, since: int, ids: NDArray[np.uint64]) -> list[Taken]:
@@ -155,7 +161,7 @@ def _taken(run: RunReader, step: int, since: int, ids: NDArray[np.uint64]) -> li
     found = run.sql(f"""SELECT step, rank, time_unix_nano, hash(span_id) AS id FROM trajectories
         WHERE step <= {step} AND (step = {step} OR time_unix_nano >= {since}) AND span_id <> ''
         ORDER BY time_unix_nano, rank""")
-    places = _places_of(np.asarray(found["id"], np.uint64), ids).tolist()
+    places = _places_of(np.ma.getdata(found["id"]), ids).tolist()
     groups: dict[tuple[int, int, int], list[int]] = {}
     whens = (found[name].tolist() for name in ("step", "rank", "time_unix_nano"))
     for *when, place in zip(*whens, places, strict=True):
@@ -164,13 +170,17 @@ def _taken(run: RunReader, step: int, since: int, ids: NDArray[np.uint64]) -> li
     return [Taken(*when, tuple(those)) for when, those in groups.items()]
 
 
-def _places_of(wanted: NDArray[np.uint64], ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+def _places_of(wanted: NDArray[np.uint64], ids: NDArray[np.uint64]) -> Integers:
     """Return the place of each id; -1 if it is not there."""
     if not len(ids):
         return np.full(len(wanted), NO_PARENT, np.int64)
     order = np.argsort(ids, kind="stable")
     at = np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)
     return np.where(ids[order[at]] == wanted, order[at], NO_PARENT)
+
+
+def _codes(keys: NDArray[np.uint64], known: list[int]) -> Integers:
+    return _places_of(keys, np.array(known, np.uint64))
 
 
 def walls(run: RunReader, phase: str = "") -> list[tuple[int, int, int]]:

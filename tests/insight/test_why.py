@@ -1,0 +1,303 @@
+"""Why steps took their time: the answers for trainings whose critical path is known."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import otel_rl
+from otel_rl.cli import main
+from otel_rl.export import Span
+from otel_rl.insight.why.answer import Why
+from otel_rl.insight.why.clocks import MOST_NS, Message, offsets
+from otel_rl.insight.why.conclude import why
+from otel_rl.insight.why.steps import Wall, slow_of, usual_of
+from otel_rl.insight.why.window import Work
+from tests.insight.pipelines import KINDS, PLACES, Pipeline, Plant, Simulation
+from tests.insight.played import Played, Player, S, play
+from tests.view.recorded import Shape, record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_EXACT = 1e-6
+_OF_TRAJECTORIES = ("tool", "verifier", "engine", "worker")
+_LEAST = 0.05
+"""The part of the time of a step that a delay must cost to be a cause."""
+
+
+class Case(NamedTuple):
+    """A simulated training with a delay, the step that it made longer, and by how many seconds."""
+
+    pipeline: Pipeline
+    step: int
+    seconds: float
+
+
+def case(seed: int, clocks: float) -> Case | None:
+    """Return a random training whose delay is on the critical path; `None` if others hide it."""
+    chance = random.Random(seed)
+    kind, where = chance.choice(KINDS), chance.choice(PLACES)
+    ranks, engines, batch = chance.choice([2, 3, 4]), chance.choice([1, 2, 3]), chance.choice([6, 10, 16])
+    of = chance.randrange({"reward": ranks, "engine": engines}.get(where, batch if where in _OF_TRAJECTORIES else 1))
+    plain = Pipeline(
+        *(kind, seed, ranks, chance.choice([2, 3]), chance.choice([1, 2, 4]), batch, chance.choice([1, 2, 3]), engines),
+        clocks=clocks,
+    )
+    delayed = plain._replace(plant=Plant(where, chance.randrange(4, 9), of, chance.uniform(2, 12)))
+    before, after = Simulation(plain), Simulation(delayed)
+    longer = np.subtract(after.walls, before.walls)
+    step = int(longer.argmax())
+    is_waited_for = where not in _OF_TRAJECTORIES or after.waited[step]
+    if longer[step] < _LEAST * after.walls[step] or step == plain.steps - 1 or not is_waited_for:
+        return None
+    return Case(delayed, step, float(longer[step]))
+
+
+def answer(one: Case, directory: Path) -> Why:
+    Simulation(one.pipeline).write(directory)
+    return why(otel_rl.open_run(directory), (one.step, one.step))
+
+
+class Score(NamedTuple):
+    """How many answers were right: their first part, and what they say that the step would save, where they say it."""
+
+    cases: int
+    causes: int
+    replayed: int
+    saves: int
+
+
+def score(seeds: range, directory: Path) -> Score:
+    """Explain simulated steps, every other one with clocks that differ by up to 50 ms."""
+    cases = causes = replayed = saves = 0
+    for seed in seeds:
+        one = case(seed, clocks=0.05 * (seed % 2))
+        if one is None:
+            continue
+        found = answer(one, directory / str(seed))
+        first, wall = found.parts[0], found.seconds
+        cases += 1
+        causes += Work(first.kind, first.name) == one.pipeline.expected()
+        assert sum(part.seconds for part in found.parts) == pytest.approx(wall, rel=_EXACT)
+        if first.saves_seconds is not None:
+            replayed += 1
+            saves += abs(first.saves_seconds - one.seconds) <= _LEAST * wall
+    return Score(cases, causes, replayed, saves)
+
+
+def test_a_few_steps(tmp_path: Path) -> None:
+    """The planted cause comes first, and what the step would save is what the simulation without it takes less."""
+    found = score(range(12), tmp_path)
+
+    assert found.causes == found.cases > 5
+    assert found.saves >= 0.9 * found.replayed > 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_many_steps(tmp_path: Path) -> None:
+    """At least 95 % of the causes are right, and of the savings. `python -m benchmarks why` has 1,000 steps."""
+    found = score(range(1000, 1150), tmp_path)
+
+    assert found.causes >= 0.95 * found.cases
+    assert found.saves >= 0.95 * found.replayed
+
+
+def explained(tmp_path: Path, training: Played, steps: int = 12, step: int | None = None, phase: str = "") -> Why:
+    return why(play(tmp_path / "run", training, steps), None if step is None else (step, step), phase)
+
+
+def test_a_straggler(tmp_path: Path) -> None:
+    """Ranks wait in the last phase for one that is late: the phase in which it was late is named, and the rank."""
+    slow = Played(
+        ranks=4,
+        phases=lambda step, rank: {"generate": 20.0 + 9.0 * (step == 7 and rank == 2), "weight_sync": 4.0},
+    )
+    found = explained(tmp_path, slow)
+    first = found.parts[0]
+
+    assert found.steps == (7,)
+    assert (first.name, first.who, first.number) == ("generate", ("rank 2",), 1)
+    assert first.change_seconds == pytest.approx(9.0, abs=0.1)
+    assert first.saves_seconds == pytest.approx(9.0, abs=0.1)
+    assert found.sentences[0] == "Step 7 took 33 s, usually 24 s."
+
+
+def test_where_all_ranks_are_slow(tmp_path: Path) -> None:
+    """It is no wait: the phase itself took longer."""
+    found = explained(
+        tmp_path, Played(ranks=2, phases=lambda step, _: {"generate": 8.0, "sync": 30.0 if step == 5 else 3.0})
+    )
+
+    assert (found.parts[0].name, round(found.parts[0].change_seconds)) == ("sync", 27)
+
+
+def test_no_slow_step(tmp_path: Path) -> None:
+    """A step of the usual time is explained, and the answer says so."""
+    found = explained(tmp_path, Played(ranks=2))
+    times = [part.seconds for part in found.parts]
+
+    assert len(found.steps) == 1
+    assert found.notes[0].startswith("No step is much slower than the others")
+    assert found.parts[0].name == "generate"
+    assert times == sorted(times, reverse=True)
+
+
+def test_a_phase(tmp_path: Path) -> None:
+    """With `--phase`, the time is that of the phase alone."""
+    training = Played(ranks=2, phases=lambda step, rank: {"a": 5.0, "b": 2.0 + 6.0 * (step == 4 and rank == 1)})
+    found = explained(tmp_path, training, phase="b")
+
+    assert (found.steps, found.seconds) == ((4,), pytest.approx(8.0, abs=0.01))
+    assert {part.name for part in found.parts if part.seconds > 0.01} == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "phase", "message"),
+    [
+        ((99, 99), "", "no span of step 99; it has steps 0 to 11"),
+        ((50, 60), "", "no span of steps 50 to 60"),
+        (None, "reward", "no span of a phase reward"),
+    ],
+)
+def test_what_cannot_be_explained(tmp_path: Path, steps: tuple[int, int] | None, phase: str, message: str) -> None:
+    """The message says what the run has."""
+    run = play(tmp_path / "run", Played(phases=lambda *_: {"generate": 1.0}), 12)
+
+    with pytest.raises(ValueError, match=message):
+        why(run, steps, phase)
+
+
+def test_a_run_without_spans(tmp_path: Path) -> None:
+    """The command fails in one line with the fix."""
+    run = otel_rl.init(dir=tmp_path, agent="off", exporters=[], quiet=True, id="one")
+    run.log({"loss": 1.0}, step=0)
+    run.finish(0)
+    result = CliRunner().invoke(main, ["why", str(tmp_path)])
+
+    assert result.exit_code == 1
+    assert "give the trainer steps with run.step" in result.output
+
+
+def test_a_resumed_run(tmp_path: Path) -> None:
+    """The spans of the last attempt count for the steps that it repeats."""
+    found = why(otel_rl.open_run(record(tmp_path / "run", Shape(steps=40, resumed_at=30))), (25, 25))
+
+    assert found.seconds < 10  # not from the first attempt to the second
+    assert sum(part.seconds for part in found.parts) == pytest.approx(found.seconds, rel=_EXACT)
+
+
+def test_hostile_names(tmp_path: Path) -> None:
+    """Names with escape sequences reach the terminal without them."""
+    place = record(tmp_path / "run", Shape(steps=8, hostile="\x1b[2J[red]x"))
+    result = CliRunner().invoke(main, ["why", str(place), "3"])
+
+    assert result.exit_code == 0, result.output
+    assert "\x1b" not in result.output
+    assert "\\x1b" in result.output
+
+
+def test_the_path_is_without_holes(tmp_path: Path) -> None:
+    """Stage follows stage from the begin of the step to its end."""
+    one = case(6, clocks=0.05)
+    assert one is not None
+    found = answer(one, tmp_path / "run")
+    ends = [0.0, *(stage.ended_seconds for stage in found.path)]
+
+    assert [stage.began_seconds for stage in found.path] == pytest.approx(ends[:-1], abs=_EXACT)
+    assert ends[-1] == pytest.approx(found.seconds, abs=_EXACT)
+
+
+def test_tools_side_by_side(tmp_path: Path) -> None:
+    """Of calls at once, the one that ends last is on the path; if it was faster, the step would wait for the other."""
+
+    def trajectory(step: int, began: int) -> list[Span]:
+        slow = 9.0 if step == 6 else 2.0
+        whole = Span(*("rl.trajectory", f"{step:032x}", f"{step:08x}{0:08x}", ""), began, began + round((slow + 1) * S))
+        calls = {"search": 3.0, "pytest": slow}
+        return [whole] + [
+            Span(
+                *("rl.trajectory.tool", f"{step:032x}", f"{step:08x}{n:08x}", whole.span_id),
+                *(began, began + round(seconds * S)),
+                {"gen_ai.tool.name": name},
+            )
+            for n, (name, seconds) in enumerate(calls.items(), 1)
+        ]
+
+    directory = tmp_path / "run"
+    player = Player(directory, Played(phases=lambda step, _: {"generate": 10.0 if step == 6 else 4.0}))
+    player.start()
+    for step in range(10):
+        player.add(
+            *(
+                msgspec.structs.replace(one, attributes=one.attributes | {"rl.rank": 0})
+                for one in trajectory(step, player.now)
+            )
+        )
+        player.step(step)
+    player.finish()
+    found = why(player.open(), (6, 6))
+
+    assert (found.parts[0].kind, found.parts[0].name) == ("tool", "pytest")
+    assert found.parts[0].seconds == pytest.approx(9.0)
+    assert found.parts[0].saves_seconds == pytest.approx(6.0, abs=0.01)  # down to the other call
+
+
+def test_clocks_are_bounded_by_messages() -> None:
+    """What arrives before it was sent moves the clock, and only as far as it must."""
+    there, back = Message("a", "b", -30_000_000), Message("b", "a", 31_000_000)
+    found = offsets([there, back], "a")
+
+    assert found["a"] == (0, 0, 0)
+    assert found["b"] == (30_000_000, 30_000_000, 31_000_000)
+
+
+def test_clocks_without_a_contradiction() -> None:
+    """They are left as they are."""
+    found = offsets([Message("a", "b", 5), Message("b", "a", 1000)], "a")
+
+    assert found["b"] == (0, -5, 1000)
+
+
+@given(
+    st.lists(st.integers(-MOST_NS // 2, MOST_NS // 2), min_size=2, max_size=5),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 10**9)), max_size=40),
+)
+def test_no_message_arrives_before_it_was_sent(errors: list[int], sent: list[tuple[int, int, int]]) -> None:
+    """By the corrected clocks, whatever their errors are."""
+    messages = [
+        Message(str(a), str(b), took + errors[b] - errors[a])
+        for a, b, took in sent
+        if a != b and max(a, b) < len(errors)
+    ]
+    found = offsets(messages, "0")
+
+    for one in messages:
+        assert one.took + found[one.receiver].value - found[one.sender].value >= -2
+
+
+def test_slow_and_usual_steps() -> None:
+    """Those far beyond the upper quartile are slow; usual are the middle half of those near them."""
+    walls = [Wall(n, n * 100 * S, n * 100 * S + (90 if n in (20, 41) else 10 + n % 3) * S) for n in range(60)]
+    slow = slow_of(walls)
+
+    assert [one.step for one in slow] == [20, 41]
+    assert {one.seconds for one in usual_of(walls, slow, 8)} <= {10.0, 11.0, 12.0}
+    assert len(usual_of(walls, slow, 8)) == 8
+
+
+def test_as_json(tmp_path: Path) -> None:
+    """The command prints the answer for programs."""
+    play(tmp_path / "run", Played(phases=lambda step, _: {"generate": 60.0 if step == 3 else 10.0}), 8)
+    result = CliRunner().invoke(main, ["why", str(tmp_path / "run"), "--json"])
+    found = msgspec.json.decode(result.output, type=Why)
+
+    assert (found.steps, found.parts[0].name) == ((3,), "generate")
