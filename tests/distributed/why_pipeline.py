@@ -54,10 +54,11 @@ def engine(port: Any, head: str) -> None:
 
 def work(variables: dict[str, str], number: int, port: int, prompts: Any, tickets: Any) -> None:
     """Sample trajectories."""
-    os.environ.update(variables)
+    launched = {"RANK": number, "WORLD_SIZE": WORKERS, "LOCAL_RANK": number, "LOCAL_WORLD_SIZE": WORKERS}
+    os.environ.update(variables, **{name: str(value) for name, value in launched.items()})
     import otel_rl
 
-    run = otel_rl.init(role="rollout", rank=number, quiet=True)
+    run = otel_rl.init(role="rollout", quiet=True)
     while (step := prompts.get()) is not None:
         mine = step if number == step % WORKERS else -1
         for n in range(EACH):

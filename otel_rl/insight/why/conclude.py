@@ -8,11 +8,12 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from otel_rl import semconv
+from otel_rl.insight import wording
 from otel_rl.insight.recorded import Recorded
 from otel_rl.insight.why.answer import Part, Stage, Why
 from otel_rl.insight.why.paths import Paths, work_of
 from otel_rl.insight.why.sentences import sentences
-from otel_rl.insight.why.steps import Wall, slow_of, usual_of
+from otel_rl.insight.why.steps import MOST_EXPLAINED, Wall, slow_of, usual_of
 from otel_rl.insight.why.what_if import OF_TRAJECTORIES, saves_of
 from otel_rl.insight.why.window import Work, read_window, walls
 
@@ -84,13 +85,14 @@ def _explained(known: Sequence[Wall], steps: tuple[int, int] | None, phase: str)
         what = f"phase {phase}" if phase else "step"
         raise ValueError(f"the run has no span of a {what}: give the trainer steps with run.step, and phases")
     if steps is None:
-        return slow_of(known) or [sorted(known, key=lambda one: one.seconds)[len(known) // 2]]
+        slow = slow_of(known) or [sorted(known, key=lambda one: one.seconds)[len(known) // 2]]
+        return slow[:MOST_EXPLAINED]
     first, last = steps
     found = [one for one in known if first <= one.step <= last]
     if not found:
         number = f"step {first}" if first == last else f"steps {first} to {last}"
         raise ValueError(f"the run has no span of {number}; it has steps {known[0].step} to {known[-1].step}")
-    return sorted(found, key=lambda one: -one.seconds)[:_MOST_USUAL]
+    return sorted(found, key=lambda one: -one.seconds)[:MOST_EXPLAINED]
 
 
 def _depends(paths: Paths, slowest: Found, parts: Sequence[Part]) -> bool:
@@ -187,7 +189,7 @@ def _notes(parts: Sequence[Part], *, are_slow: bool, clocks: float, seconds: flo
     if not are_slow:
         notes.append("No step is much slower than the others: a usual one is explained.")
     if depends:
-        notes.append("The first part depends on the clocks of machines, which may differ.")
+        notes.append(f"Clocks may differ by {wording.seconds(clocks)}, and the first part depends on that.")
     elif clocks > _NOTABLE * seconds:
-        notes.append("Clocks of machines may differ: parts between them are as uncertain.")
+        notes.append(f"Clocks may differ by {wording.seconds(clocks)}: parts between machines are as uncertain.")
     return notes

@@ -54,7 +54,8 @@ def _sentence(part: Part, steps: int) -> str:
         number = wording.number(part.number / steps)
         times = f"{number} on the path, the longest {wording.seconds(part.longest_seconds)}"
     details = "; ".join(filter(None, (who, times)))
-    text = f"{_signed(part.change_seconds)}: {name_of(part.kind, part.name)}{f' ({details})' if details else ''}."
+    change = _signed(part.change_seconds) if part.usual_seconds is not None else wording.seconds(part.seconds)
+    text = f"{change}: {name_of(part.kind, part.name)}{f' ({details})' if details else ''}."
     if part.usual_seconds is not None:
         text = f"{text[:-1]}: {wording.seconds(part.seconds)}, usually {wording.seconds(part.usual_seconds)}."
     if part.saves_seconds is not None and part.saves_seconds > 0:

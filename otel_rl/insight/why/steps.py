@@ -9,14 +9,14 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_FENCE = 1.5
-"""A step is slow if it is beyond the upper quartile by more than so many times the distance of the quartiles."""
+_FENCE = 4.0
+"""A step is slow if it is above the median by so many times the distance of the lower quartile, which has no slow step."""
 _LEAST = 0.1
-"""And if it takes longer than the median by this fraction."""
+"""And if it is above the median by this fraction."""
 _NEAR = 200
 """Steps among which the usual ones of a step are chosen: in a long run, the times of all change."""
-MOST_SLOW = 8
-"""Slow steps that are explained together."""
+MOST_EXPLAINED = 8
+"""Steps that are explained together."""
 
 
 class Wall(NamedTuple):
@@ -33,22 +33,19 @@ class Wall(NamedTuple):
 
 
 def slow_of(walls: Sequence[Wall]) -> list[Wall]:
-    """Return the slowest steps, the slowest first; none if no step is much slower than the others."""
+    """Return slow steps, the slowest first; none if no step is much slower than the others."""
     if len(walls) < 4:
         return []
     times = np.array([one.seconds for one in walls])
-    low, middle, high = np.quantile(times, [0.25, 0.5, 0.75])
-    limit = max(high + _FENCE * (high - low), middle * (1 + _LEAST))
-    slow = [one for one in walls if one.seconds > limit]
-    return sorted(slow, key=lambda one: -one.seconds)[:MOST_SLOW]
+    low, middle = np.quantile(times, [0.25, 0.5])
+    limit = max(middle + _FENCE * (middle - low), middle * (1 + _LEAST))
+    return sorted((one for one in walls if one.seconds > limit), key=lambda one: -one.seconds)
 
 
 def usual_of(walls: Sequence[Wall], explained: Sequence[Wall], most: int) -> list[Wall]:
-    """Return usual steps: of those near the explained ones, the middle half by their time, evenly."""
-    if not explained:
-        return []
+    """Return usual steps: of those near the explained ones that are not slow, the middle half by their time, evenly."""
     center = float(np.median([one.step for one in explained]))
-    without = {one.step for one in explained}
+    without = {one.step for one in (*explained, *slow_of(walls))}
     near = sorted((one for one in walls if one.step not in without), key=lambda one: abs(one.step - center))[:_NEAR]
     if not near:
         return []

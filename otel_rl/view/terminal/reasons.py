@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from otel_rl.insight.why.answer import Part, Why
     from otel_rl.view.terminal.lines import Line, Style
 
-_LEAST_NAME, _MOST_NAME, _NUMBER = 12, 40, 10
+_LEAST_NAME, _MOST_NAME, _NUMBER, _LEAST_WHO = 12, 40, 12, 12
+_NUMBERS = ("TIME", "USUAL", "CHANGE", "WITHOUT")
+_CHANGE = _NUMBERS.index("CHANGE")
 _MOST_PARTS = 12
 _LEAST = 1e-3
 """The smallest part that has a line, as a fraction of the wall time."""
@@ -29,12 +31,16 @@ def lines(why: Why, width: int) -> list[Line]:
     shown, rest = shown[:_MOST_PARTS], shown[_MOST_PARTS:]
     names = [f"{name_of(one.kind, safe(one.name))}{' ~' if one.is_inferred else ''}" for one in shown]
     longest = max((cell_len(one) for one in names), default=0)
-    cells = max(_LEAST_NAME, min(longest, _MOST_NAME, width - 4 * _NUMBER - 24)) + 2
+    are_compared = why.usual_seconds is not None
+    numbers = _NUMBERS if are_compared else _NUMBERS[:1]
+    cells = max(_LEAST_NAME, min(longest + 2, _MOST_NAME, width - len(numbers) * _NUMBER - _LEAST_WHO))
     head, *sentences = why.sentences
     found = [line((safe(head), "bold")), *(line("● ", safe(one)) for one in sentences)]
     found += [line(("! ", "warning"), safe(one)) for one in why.notes]
-    found += [line(), _row(("PART OF THE PATH", "TIME", "USUAL", "CHANGE", "WITHOUT", "WHO"), cells, "dim")]
-    found += [_row(_cells(name, one, why), cells, _style(one, why)) for name, one in zip(names, shown, strict=True)]
+    found += [line(), _row(("PART OF THE PATH", *numbers, "WHO"), cells, "dim")]
+    for name, one in zip(names, shown, strict=True):
+        texts = _cells(one, why)[: len(numbers)]
+        found.append(_row((name, *texts, safe(wording.names(one.who, 2))), cells, _style(one, why)))
     if rest:
         found.append(line((f"… {wording.count(len(rest), 'smaller part')}", "dim")))
     found += [line(), line((_SOURCE, "dim"))]
@@ -43,17 +49,20 @@ def lines(why: Why, width: int) -> list[Line]:
     return found
 
 
-def _cells(name: str, part: Part, why: Why) -> tuple[str, ...]:
-    usual = "" if part.usual_seconds is None else wording.seconds(part.usual_seconds)
-    change = "" if part.usual_seconds is None else _signed(part.change_seconds)
-    without = "" if part.saves_seconds is None else wording.seconds(why.seconds - part.saves_seconds)
-    return name, wording.seconds(part.seconds), usual, change, without, safe(wording.names(part.who, 2))
+def _cells(part: Part, why: Why) -> tuple[str, ...]:
+    usual, saves = part.usual_seconds, part.saves_seconds
+    return (
+        wording.seconds(part.seconds),
+        "" if usual is None else wording.seconds(usual),
+        _signed(part.change_seconds),
+        "" if saves is None else wording.seconds(why.seconds - saves),
+    )
 
 
 def _row(texts: Sequence[str], cells: int, style: Style = "") -> Line:
     name, *numbers, who = texts
-    taken, usual, change, without = (right(one, _NUMBER) for one in numbers)
-    return (Span(f"{fit(name, cells)}{taken}{usual}"), Span(change, style), Span(f"{without}   {who}"))
+    spans = [Span(right(one, _NUMBER), style if n == _CHANGE else "") for n, one in enumerate(numbers)]
+    return (Span(fit(name, cells)), *spans, Span(f"   {who}"))
 
 
 def _style(part: Part, why: Why) -> Style:
