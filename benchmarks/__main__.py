@@ -32,8 +32,9 @@ _BENCHMARKS = {
     "limits": "benchmarks.limits",
     "series": "benchmarks.series",
     "timeline": "benchmarks.timeline_frames",
+    "why": "benchmarks.why_steps",
 }
-_ON_REQUEST = {"archive", "kills", "limits", "series", "timeline"}  # what takes too long to be run with the others
+_ON_REQUEST = {"archive", "kills", "limits", "series", "timeline", "why"}  # they take too long
 
 
 def main() -> None:
@@ -43,7 +44,7 @@ def main() -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"{', '.join(_BENCHMARKS)}; all but archive, kills, limits, series and timeline if none is given",
+        help=f"{', '.join(_BENCHMARKS)}; all but archive, kills, limits, series, timeline and why if none is given",
     )
     for process, count in kills.KILLS.items():
         parser.add_argument(f"--{process}", type=int, default=count, metavar="N", help=f"`kills`: {count} by default")

@@ -10,9 +10,14 @@ import json
 import random
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import msgspec
+import numpy as np
+
+import otel_rl
 from otel_rl import semconv
 from otel_rl.archive.writer import Writer
 from otel_rl.export import Process, Span, Trajectory
+from otel_rl.insight.why.conclude import why
 from otel_rl.insight.why.window import Work
 
 if TYPE_CHECKING:
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_rl.export import AttributeValue, Item
+    from otel_rl.insight.why.answer import Why
 
 Kind = Literal["synchronous", "one step off", "asynchronous"]
 KINDS: tuple[Kind, ...] = ("synchronous", "one step off", "asynchronous")
@@ -32,6 +38,9 @@ BEGAN = 1_764_000_000_000_000_000
 _S = 1_000_000_000
 _WAITS = {"synchronous": "generate", "one step off": "wait_rollouts", "asynchronous": "wait_rollouts"}
 _REQUEST = "llm_request"
+_OF_TRAJECTORIES = ("tool", "verifier", "engine", "worker")
+_LEAST = 0.05
+"""The part of the time of a step that a delay must cost to be a cause."""
 
 
 class Plant(NamedTuple):
@@ -282,6 +291,40 @@ class Simulation:
         return f"{next(self._ids):016x}"
 
 
+class Case(NamedTuple):
+    """A simulated training with a delay, the step that it made longer, and by how many seconds."""
+
+    pipeline: Pipeline
+    step: int
+    seconds: float
+
+
+def case(seed: int, clocks: float) -> Case | None:
+    """Return a random training whose delay is on the critical path; `None` if others hide it."""
+    chance = random.Random(seed)
+    kind, where = chance.choice(KINDS), chance.choice(PLACES)
+    ranks, engines, batch = chance.choice([2, 3, 4]), chance.choice([1, 2, 3]), chance.choice([6, 10, 16])
+    of = chance.randrange({"reward": ranks, "engine": engines}.get(where, batch if where in _OF_TRAJECTORIES else 1))
+    plain = Pipeline(
+        *(kind, seed, ranks, chance.choice([2, 3]), chance.choice([1, 2, 4]), batch, chance.choice([1, 2, 3]), engines),
+        clocks=clocks,
+    )
+    delayed = plain._replace(plant=Plant(where, chance.randrange(4, 9), of, chance.uniform(2, 12)))
+    before, after = Simulation(plain), Simulation(delayed)
+    longer = np.subtract(after.walls, before.walls)
+    step = int(longer.argmax())
+    is_waited_for = where not in _OF_TRAJECTORIES or after.waited[step]
+    if longer[step] < _LEAST * after.walls[step] or step == plain.steps - 1 or not is_waited_for:
+        return None
+    return Case(delayed, step, float(longer[step]))
+
+
+def explained(one: Case, directory: Path) -> Why:
+    """Return the answer for the step that a delay made longer."""
+    Simulation(one.pipeline).write(directory)
+    return why(otel_rl.open_run(directory), (one.step, one.step))
+
+
 def _host_of_rank(rank: int) -> str:
     return f"node{rank // 2}"
 
@@ -291,8 +334,6 @@ def _ns(seconds: float) -> int:
 
 
 def _shifted(item: Item, offset: int) -> Item:
-    import msgspec
-
     if isinstance(item, Span):
         began, ended = item.start_unix_nano + offset, item.end_unix_nano + offset
         return msgspec.structs.replace(item, start_unix_nano=began, end_unix_nano=ended)

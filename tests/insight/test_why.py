@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import numpy as np
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -20,7 +18,7 @@ from otel_rl.insight.why.clocks import MOST_NS, Message, offsets
 from otel_rl.insight.why.conclude import why
 from otel_rl.insight.why.steps import Wall, slow_of, usual_of
 from otel_rl.insight.why.window import Work
-from tests.insight.pipelines import KINDS, PLACES, Pipeline, Plant, Simulation
+from tests.insight.pipelines import case, explained
 from tests.insight.played import Played, Player, S, play
 from tests.view.recorded import Shape, record
 
@@ -28,42 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _EXACT = 1e-6
-_OF_TRAJECTORIES = ("tool", "verifier", "engine", "worker")
 _LEAST = 0.05
-"""The part of the time of a step that a delay must cost to be a cause."""
-
-
-class Case(NamedTuple):
-    """A simulated training with a delay, the step that it made longer, and by how many seconds."""
-
-    pipeline: Pipeline
-    step: int
-    seconds: float
-
-
-def case(seed: int, clocks: float) -> Case | None:
-    """Return a random training whose delay is on the critical path; `None` if others hide it."""
-    chance = random.Random(seed)
-    kind, where = chance.choice(KINDS), chance.choice(PLACES)
-    ranks, engines, batch = chance.choice([2, 3, 4]), chance.choice([1, 2, 3]), chance.choice([6, 10, 16])
-    of = chance.randrange({"reward": ranks, "engine": engines}.get(where, batch if where in _OF_TRAJECTORIES else 1))
-    plain = Pipeline(
-        *(kind, seed, ranks, chance.choice([2, 3]), chance.choice([1, 2, 4]), batch, chance.choice([1, 2, 3]), engines),
-        clocks=clocks,
-    )
-    delayed = plain._replace(plant=Plant(where, chance.randrange(4, 9), of, chance.uniform(2, 12)))
-    before, after = Simulation(plain), Simulation(delayed)
-    longer = np.subtract(after.walls, before.walls)
-    step = int(longer.argmax())
-    is_waited_for = where not in _OF_TRAJECTORIES or after.waited[step]
-    if longer[step] < _LEAST * after.walls[step] or step == plain.steps - 1 or not is_waited_for:
-        return None
-    return Case(delayed, step, float(longer[step]))
-
-
-def answer(one: Case, directory: Path) -> Why:
-    Simulation(one.pipeline).write(directory)
-    return why(otel_rl.open_run(directory), (one.step, one.step))
 
 
 class Score(NamedTuple):
@@ -82,7 +45,7 @@ def score(seeds: range, directory: Path) -> Score:
         one = case(seed, clocks=0.05 * (seed % 2))
         if one is None:
             continue
-        found = answer(one, directory / str(seed))
+        found = explained(one, directory / str(seed))
         first, wall = found.parts[0], found.seconds
         cases += 1
         causes += Work(first.kind, first.name) == one.pipeline.expected()
@@ -111,7 +74,7 @@ def test_many_steps(tmp_path: Path) -> None:
     assert found.saves >= 0.95 * found.replayed
 
 
-def explained(tmp_path: Path, training: Played, steps: int = 12, step: int | None = None, phase: str = "") -> Why:
+def played(tmp_path: Path, training: Played, steps: int = 12, step: int | None = None, phase: str = "") -> Why:
     return why(play(tmp_path / "run", training, steps), None if step is None else (step, step), phase)
 
 
@@ -121,7 +84,7 @@ def test_a_straggler(tmp_path: Path) -> None:
         ranks=4,
         phases=lambda step, rank: {"generate": 20.0 + 9.0 * (step == 7 and rank == 2), "weight_sync": 4.0},
     )
-    found = explained(tmp_path, slow)
+    found = played(tmp_path, slow)
     first = found.parts[0]
 
     assert found.steps == (7,)
@@ -132,8 +95,8 @@ def test_a_straggler(tmp_path: Path) -> None:
 
 
 def test_where_all_ranks_are_slow(tmp_path: Path) -> None:
-    """It is no wait: the phase itself took longer."""
-    found = explained(
+    """They wait for nobody: the phase itself took longer."""
+    found = played(
         tmp_path, Played(ranks=2, phases=lambda step, _: {"generate": 8.0, "sync": 30.0 if step == 5 else 3.0})
     )
 
@@ -142,7 +105,7 @@ def test_where_all_ranks_are_slow(tmp_path: Path) -> None:
 
 def test_no_slow_step(tmp_path: Path) -> None:
     """A step of the usual time is explained, and the answer says so."""
-    found = explained(tmp_path, Played(ranks=2))
+    found = played(tmp_path, Played(ranks=2))
     times = [part.seconds for part in found.parts]
 
     assert len(found.steps) == 1
@@ -154,7 +117,7 @@ def test_no_slow_step(tmp_path: Path) -> None:
 def test_a_phase(tmp_path: Path) -> None:
     """With `--phase`, the time is that of the phase alone."""
     training = Played(ranks=2, phases=lambda step, rank: {"a": 5.0, "b": 2.0 + 6.0 * (step == 4 and rank == 1)})
-    found = explained(tmp_path, training, phase="b")
+    found = played(tmp_path, training, phase="b")
 
     assert (found.steps, found.seconds) == ((4,), pytest.approx(8.0, abs=0.01))
     assert {part.name for part in found.parts if part.seconds > 0.01} == {"b"}
@@ -209,7 +172,7 @@ def test_the_path_is_without_holes(tmp_path: Path) -> None:
     """Stage follows stage from the begin of the step to its end."""
     one = case(6, clocks=0.05)
     assert one is not None
-    found = answer(one, tmp_path / "run")
+    found = explained(one, tmp_path / "run")
     ends = [0.0, *(stage.ended_seconds for stage in found.path)]
 
     assert [stage.began_seconds for stage in found.path] == pytest.approx(ends[:-1], abs=_EXACT)
@@ -252,7 +215,7 @@ def test_tools_side_by_side(tmp_path: Path) -> None:
 
 
 def test_clocks_are_bounded_by_messages() -> None:
-    """What arrives before it was sent moves the clock, and only as far as it must."""
+    """A message that arrives before it was sent moves the clock, and only as far as it must."""
     there, back = Message("a", "b", -30_000_000), Message("b", "a", 31_000_000)
     found = offsets([there, back], "a")
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _FENCE = 4.0
-"""A step is slow if it is above the median by so many times the distance of the lower quartile, which has no slow step."""
+"""A step is slow if it is above the median by so many times the distance of the lower quartile, where none is slow."""
 _LEAST = 0.1
 """And if it is above the median by this fraction."""
 _NEAR = 200
