@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import html
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,11 @@ import numpy as np
 import pytest
 
 import otel_rl
+from otel_rl.insight.why.conclude import why
 from otel_rl.view.page.markup import data_block, tag
 from otel_rl.view.page.packed import packed, packed_steps, packed_times
 from otel_rl.view.page.report import page_of
+from tests.insight.pipelines import Simulation, case
 from tests.view.hostile import HOSTILE
 from tests.view.recorded import STARTED, Shape, record
 
@@ -216,6 +219,22 @@ def test_the_policy_allows_its_own_script_alone(tmp_path: Path) -> None:
         assert f"{element}-src 'sha256-{digest}'" in policy
     assert policy.startswith("default-src 'none'")
     assert "unsafe" not in policy
+
+
+def test_slow_steps_have_their_path(tmp_path: Path) -> None:
+    """The sentences say why, the drawing has a lane for each process of the path, and the table has its parts."""
+    one = case(8, clocks=0.0)
+    assert one is not None
+    Simulation(one.pipeline).write(tmp_path / "run")
+    page = page_of(tmp_path / "run")
+    path = page[page.index("<svg") : page.index("</svg>")]
+    found = why(otel_rl.open_run(tmp_path / "run"))
+    stages = {one.who for one in found.path if one.ended_seconds - one.began_seconds > 0.01 * found.seconds}
+
+    assert html.escape(found.sentences[1]) in page
+    assert len(stages) > 2
+    assert all(f">{who or 'all ranks'}</text>" in path for who in stages)
+    assert 10 < path.count("<rect") <= len(found.path)
 
 
 def test_texts_cannot_become_markup() -> None:

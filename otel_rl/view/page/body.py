@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from otel_rl.insight import wording
 from otel_rl.view.page import about
 from otel_rl.view.page.markup import Markup, joined, tag
+from otel_rl.view.page.reasons import reasons_of
 from otel_rl.view.page.verdict import header_of, section, sentences_of, verdict_of
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _PARTS = (
     ("curves", "Curves"),
     ("phases", "Time per step"),
+    ("why", "Slow steps"),
     ("timeline", "Timeline"),
     ("waiting", "Waiting"),
     ("memory", "Memory"),
@@ -40,6 +42,7 @@ def body_of(run: RunReader, path: Path, facts: Facts, origin: int, made: int, ev
     where = tag("div", tag("p", "", id="where", role="status"), tag("div", id="brush"), class_="follow", id="follow")
     contents = {
         "phases": joined(sentences_of(facts, "time", "change"), _place("phases"), _shares(facts)),
+        "why": reasons_of(run),
         "waiting": joined(sentences_of(facts, "straggler"), _place("waiting")),
         "memory": joined(sentences_of(facts, "memory"), _place("memory")),
         "engines": joined(sentences_of(facts, "engines"), _place("engines")),

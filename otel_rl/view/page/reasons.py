@@ -1,0 +1,131 @@
+"""Why the slow steps were slow: the sentences, the path of the slowest one through processes, and its parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_rl.insight import category_of, wording
+from otel_rl.insight.why.conclude import why
+from otel_rl.insight.why.sentences import name_of
+from otel_rl.view.page.about import table_of
+from otel_rl.view.page.markup import Markup, joined, tag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from otel_rl.archive.reader import RunReader
+    from otel_rl.insight.why.answer import Part, Stage, Why
+    from otel_rl.semconv.phase_categories import Category
+
+_MOST_LANES = 12
+_LEFT, _WIDTH, _ROW, _BAR = 190, 810, 24, 16
+"""The column of names, that of bars, and the heights of a lane and of a bar, in units of the drawing."""
+_LEAST = 0.8
+"""Narrower stages are drawn as part of the one before them."""
+_MOST_CHARACTERS = 26
+_LEAST_PART = 1e-3
+_CATEGORIES: dict[str, Category] = {
+    **dict.fromkeys(("trajectory", "model", "request"), "rollout"),
+    **dict.fromkeys(("tool", "environment"), "evaluation"),
+    "verifier": "reward",
+    "span": "other",
+    "none": "none",
+}
+_HEADS = ("part of the path", "time", "usual", "change", "step without it", "who")
+
+
+class _Bar(NamedTuple):
+    """A stage in units of the drawing."""
+
+    stage: Stage
+    left: float
+    width: float
+    lane: int
+
+
+def reasons_of(run: RunReader) -> Markup:
+    """Return why the slow steps of a run were slow; nothing without spans of steps."""
+    try:
+        found = why(run)
+    except ValueError:
+        return joined(tag("p", "The run has no spans of steps.", class_="note"))
+    sentences = [tag("p", one, class_="finding-line") for one in (*found.sentences, *found.notes)]
+    slowest = found.steps[0]
+    link = tag("a", f"Show step {wording.integer(slowest)} in the timeline", href=f"#step={slowest}&at=timeline")
+    return joined(*sentences, _drawing(found), tag("p", link), _table(found))
+
+
+def _drawing(found: Why) -> Markup:
+    """Return the path of the slowest step: a lane for each process, and a line where the path goes to another one."""
+    bars = list(_bars(found.path))
+    lanes = list(dict.fromkeys(bar.stage.who for bar in bars))[:_MOST_LANES]
+    height = _ROW * len(lanes) + 20
+    names = [tag("text", _cut(who or "all ranks"), x="0", y=str(_ROW * n + 15)) for n, who in enumerate(lanes)]
+    drawn = [one for before, bar in zip([None, *bars], bars, strict=False) for one in _drawn(before, bar)]
+    total = found.path[-1].ended_seconds if found.path else 0.0
+    axis = [
+        tag("text", "0 s", x=str(_LEFT), y=str(height - 4)),
+        tag("text", wording.seconds(total), x=str(_LEFT + _WIDTH), y=str(height - 4), text_anchor="end"),
+    ]
+    label = f"The critical path of step {found.steps[0]}"
+    return tag(
+        *("svg", *names, *drawn, *axis),
+        viewBox=f"0 0 {_LEFT + _WIDTH} {height}",
+        class_="path",
+        role="img",
+        aria_label=label,
+    )
+
+
+def _bars(path: Sequence[Stage]) -> Iterator[_Bar]:
+    """Yield the stages as bars; narrow ones make the bar before them wider."""
+    total = path[-1].ended_seconds if path else 1.0
+    lanes: dict[str, int] = {}
+    held: _Bar | None = None
+    for stage in path:
+        left = _LEFT + _WIDTH * stage.began_seconds / total
+        width = _WIDTH * (stage.ended_seconds - stage.began_seconds) / total
+        if held is not None and width < _LEAST:
+            held = held._replace(width=left + width - held.left)
+            continue
+        if held is not None:
+            yield held
+        held = _Bar(stage, left, width, min(lanes.setdefault(stage.who, len(lanes)), _MOST_LANES - 1))
+    if held is not None:
+        yield held
+
+
+def _drawn(before: _Bar | None, bar: _Bar) -> Iterator[Markup]:
+    top = _ROW * bar.lane + (_ROW - _BAR) / 2
+    stage = bar.stage
+    category = category_of(stage.name) if stage.kind == "phase" else _CATEGORIES[stage.kind]
+    times = f"{wording.seconds(stage.ended_seconds - stage.began_seconds)} from {wording.seconds(stage.began_seconds)}"
+    title = tag("title", f"{name_of(stage.kind, stage.name)}, {stage.who or 'all ranks'}: {times}")
+    if before is not None and before.lane != bar.lane:
+        ends = sorted((_ROW * before.lane + _ROW / 2, _ROW * bar.lane + _ROW / 2))
+        x = f"{bar.left:.1f}"
+        yield tag("line", x1=x, x2=x, y1=f"{ends[0]:.1f}", y2=f"{ends[1]:.1f}")
+    place = {"x": f"{bar.left:.1f}", "y": f"{top:.1f}", "width": f"{bar.width:.1f}", "height": str(_BAR)}
+    yield tag("rect", title, class_=category, **place)
+
+
+def _table(found: Why) -> Markup:
+    shown = [one for one in found.parts if max(one.seconds, abs(one.change_seconds)) >= _LEAST_PART * found.seconds]
+    lines = [_line(one, found) for one in shown]
+    return table_of(_HEADS, lines, "Parts of the critical path", numbers=(1, 2, 3, 4))
+
+
+def _line(part: Part, found: Why) -> tuple[str, ...]:
+    usual, saves = part.usual_seconds, part.saves_seconds
+    return (
+        f"{name_of(part.kind, part.name)}{' (inferred)' if part.is_inferred else ''}",
+        wording.seconds(part.seconds),
+        "" if usual is None else wording.seconds(usual),
+        "" if usual is None else f"{'+' if part.change_seconds > 0 else ''}{wording.seconds(part.change_seconds)}",
+        "" if saves is None else wording.seconds(found.seconds - saves),
+        wording.names(part.who, 2),
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
