@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from otel_rl.insight.why.window import Integers, Spans, Taken, Window
 
+_MOST_LEVELS = 32
+"""Levels of spans inside of spans; a damaged file may have a circle of parents."""
 _MOST_OUTSIDE_NS = 100_000_000
 """How far a span may be outside of its parent, which has another clock or ended a bit earlier; the rest is cut off."""
 
@@ -134,7 +136,8 @@ def _owners(parents: Integers, are_trajectories: NDArray[np.bool_]) -> Integers:
     """Return the trajectory that each span is inside of, or is; -1 for none."""
     owner = np.where(are_trajectories, np.arange(len(parents)), NO_PARENT)
     above = parents.copy()
-    while len(left := np.flatnonzero((owner < 0) & (above >= 0))):
+    for _ in range(_MOST_LEVELS):
+        left = np.flatnonzero((owner < 0) & (above >= 0))
         owner[left] = owner[above[left]]
         above[left] = parents[above[left]]
     return owner

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_rl.insight.why.causes import START, Label, in_order
+from otel_rl.insight.why.causes import in_order
+from otel_rl.insight.why.lanes import START, Label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +31,11 @@ class Hop(NamedTuple):
 def path_of(causes: Causes, inner: Inner) -> list[Hop]:
     """Return the critical path, the first part first; it goes back to the begin of the window, before the step."""
     event, ended, found = causes.end, causes.times[causes.end], []
+    seen: set[int] = set()
     while event != START:
-        cause = causes.cause(event, causes.before(event), causes.times)
+        seen.add(event)  # by clocks that differ, two events can have waited for each other
+        before = [one for one in causes.before(event) if one not in seen]
+        cause = causes.cause(event, before, causes.times) if before else START
         known = causes.times[cause if cause != START else causes.begin]
         began = min(known, ended)  # by its own clock, a cause can be later than its effect
         inside = [

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from otel_rl.insight.recorded import Recorded
-    from otel_rl.insight.why.causes import Label
     from otel_rl.insight.why.clocks import Offset
     from otel_rl.insight.why.fold import Inner
+    from otel_rl.insight.why.lanes import Label
     from otel_rl.insight.why.window import Window
 
 

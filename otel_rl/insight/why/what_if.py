@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from otel_rl.insight.why.causes import end
+from otel_rl.insight.why.lanes import end
 from otel_rl.insight.why.path import Replay
 from otel_rl.insight.why.paths import work_of
 
