@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
 from otel_rl.cli.runs import Run
 from otel_rl.cli.terminal import json_option, say_json
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class _CannotCompareError(click.ClickException):
@@ -34,6 +31,7 @@ class _Compare(click.Command):
 @click.option("--gate", "gates", default="", help="Limits, such as throughput:-3%,reward:-0.01,memory:+5%.")
 @click.option("--by", type=click.Choice(["step", "tokens"]), default="step", show_default=True, help="The axis.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for a pull request.")
+@click.option("--html", "page", type=click.Path(dir_okay=False, path_type=Path), help="Write a page, too.")
 @click.option("--ascii", "ascii_alone", is_flag=True, help="Use no characters outside of ASCII.")
 @json_option
 def compare(
@@ -44,6 +42,7 @@ def compare(
     by: str,
     *,
     as_markdown: bool,
+    page: Path | None,
     ascii_alone: bool,
     as_json: bool,
 ) -> None:
@@ -68,6 +67,14 @@ def compare(
         found = conclude(before, after, limits, by_tokens=by == "tokens")
     except (ValueError, OSError) as error:
         raise _CannotCompareError(str(error)) from error
+    if page is not None:
+        from otel_rl.journal.atomic_files import write_atomically
+        from otel_rl.view.page.comparison import comparison_page
+
+        try:
+            write_atomically(page.absolute(), comparison_page(found, before, after).encode())
+        except OSError as error:
+            raise _CannotCompareError(f"{page}: {error.strerror}") from error
     if as_json:
         say_json(found)
     elif as_markdown:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from otel_rl import open_run
 from otel_rl.cli import main
 from otel_rl.insight.compare.conclude import compare
 from otel_rl.insight.compare.difference import Difference, difference
@@ -270,3 +272,28 @@ def test_recorded_texts_are_plain_in_markdown(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "\\@here \\[x\\](http" in result.stdout
     assert "<b>" not in result.stdout.replace("\\<b\\>", "")
+
+
+def test_a_page_has_the_sentences_and_both_curves(tmp_path: Path) -> None:
+    """It has a chart for each main metric with a line for each run; recorded names are texts in it."""
+    for name in ("base", "new"):
+        play(tmp_path / name, Played(values=lambda _step, _rank: {f"{_BACKWARDS}/reward": 0.5, "reward": 0.5}), 30)
+    places = [str(tmp_path / "base"), str(tmp_path / "new")]
+    result = CliRunner().invoke(main, ["compare", *places, "--html", str(tmp_path / "page.html")])
+    page = (tmp_path / "page.html").read_text()
+    found = compare(*([open_run(one)] for one in places))
+
+    assert result.exit_code == 0, result.output
+    assert all(escape(one) in page for one in found.sentences)
+    assert page.count("<polyline") == 2 * page.count("<svg") > 0
+    assert "<b>" not in page
+    assert "<script" not in page
+
+
+def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
+    """The exit code is that of runs that cannot be compared."""
+    play(tmp_path / "base", Played(), 30)
+    place = str(tmp_path / "base")
+    result = CliRunner().invoke(main, ["compare", place, place, "--html", str(tmp_path / "no" / "page.html")])
+
+    assert (result.exit_code, "No such file or directory" in result.output) == (3, True)

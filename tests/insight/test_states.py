@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from otel_rl.insight import Facts
 
 _TRAINS = """
-import os, sys, time, otel_rl
+import os, signal, sys, time, otel_rl
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a script starts in the background
 run = otel_rl.init(project="p", id="it", dir="runs", hardware=False, quiet=True, config={"max_steps": 40})
 for step in range(int(sys.argv[1]), int(sys.argv[2])):
     with run.step(step):

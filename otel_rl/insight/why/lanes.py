@@ -1,4 +1,4 @@
-"""What was recorded about the order of events: of the spans of a process, of those inside of one, and of trajectories.
+"""Events, and what each waited for as it was recorded: in its process, inside of a span, or for a place.
 
 An event is the begin or the end of a span, or a moment at which several meet.
 """

@@ -48,11 +48,29 @@ def document(title: str, body: Markup, data: Mapping[str, Any]) -> Iterator[str]
         body: What is readable without scripts.
         data: What the scripts draw, by part.
     """
-    style, script = _styles(), _scripts()
+    script = _scripts()
+    yield _begin(title, body, script)
+    for part, value in data.items():
+        if part != TIMELINE:
+            yield data_block(f"data-{part}", value)
+    yield f"<script>{script}</script>\n"
+    if TIMELINE in data:
+        yield data_block(f"data-{TIMELINE}", data[TIMELINE])
+    yield "</body>\n</html>\n"
+
+
+def still(title: str, body: Markup) -> str:
+    """Return the text of a page without scripts."""
+    return f"{_begin(title, body)}</body>\n</html>\n"
+
+
+def _begin(title: str, body: Markup, script: str = "") -> str:
+    """Return the head of a page, whose policy allows its own style and script alone, and its body."""
+    style = _styles()
     policy = "; ".join(
         (
             "default-src 'none'",
-            f"script-src '{_hash(script)}'",
+            *([f"script-src '{_hash(script)}'"] if script else []),
             f"style-src '{_hash(style)}'",
             "base-uri 'none'",
             "form-action 'none'",
@@ -66,14 +84,7 @@ def document(title: str, body: Markup, data: Mapping[str, Any]) -> Iterator[str]
         tag("title", title),
         Markup(f"<style>{style}</style>"),
     )
-    yield f'<!doctype html>\n<html lang="en">\n<head>{head}</head>\n<body>\n{body}\n'
-    for part, value in data.items():
-        if part != TIMELINE:
-            yield data_block(f"data-{part}", value)
-    yield f"<script>{script}</script>\n"
-    if TIMELINE in data:
-        yield data_block(f"data-{TIMELINE}", data[TIMELINE])
-    yield "</body>\n</html>\n"
+    return f'<!doctype html>\n<html lang="en">\n<head>{head}</head>\n<body>\n{body}\n'
 
 
 def _styles() -> str:

@@ -7,32 +7,25 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 
 from otel_rl.insight import wording
+from otel_rl.insight.compare.texts import difference_of, label_of, method_of, phases_of, values_of
 from otel_rl.view.terminal.lines import Span, fit, line, right, safe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from otel_rl.insight.compare.comparison import Comparison, MetricDifference, Side
+    from otel_rl.insight.compare.comparison import Comparison, Side
     from otel_rl.view.terminal.lines import Line, Style
 
 _LEAST_NAME, _MOST_NAME, _VALUE, _NUMBERS = 12, 40, 10, 58
 """Cells of a name, of a value, and of all columns of numbers."""
-_MOST_PHASES = 8
-_LEAST_OF_PHASES = 1e-3
 _STYLES: dict[str, Style] = {"better": "good", "worse": "bad", "within": "good", "beyond": "bad", "unknown": "warning"}
 _SIGNS = {"beyond": "✗", "unknown": "?", "within": "✓"}
-_METHODS = {
-    "steps": "means over steps",
-    "pairs": "differences at equal steps, where both runs follow one course",
-    "runs": "means of runs",
-}
-_SOURCE = "Intervals allow for steps that depend on each other (equally weighted cosines)."
 
 
 def lines(comparison: Comparison, width: int) -> list[Line]:
     """Return a comparison as lines of a terminal: what it says, then the numbers."""
-    rows = [(_label(one), *_values(one), _difference(one)) for one in comparison.metrics]
-    phases = list(_phases(comparison))
+    rows = [(safe(label_of(one)), *values_of(one), difference_of(one)) for one in comparison.metrics]
+    phases = [(safe(name), *texts) for name, *texts in phases_of(comparison)]
     longest = max((cell_len(one[0]) for one in (*rows, *phases)), default=0)
     cells = max(_LEAST_NAME, min(longest, _MOST_NAME, width - _NUMBERS))
     found = [
@@ -52,23 +45,23 @@ def lines(comparison: Comparison, width: int) -> list[Line]:
         found += [_row(one, cells) for one in phases]
     if comparison.changes:
         found += [line(), line(("CHANGED", "dim")), *(line(f"{safe(one)}") for one in comparison.changes)]
-    return [*found, line(), *(line((one, "dim")) for one in _method(comparison))]
+    return [*found, line(), *(line((one, "dim")) for one in method_of(comparison))]
 
 
 def markdown(comparison: Comparison) -> str:
     """Return a comparison as Markdown: what it says, and tables that are folded."""
-    rows = [(_label(one), *_values(one), _difference(one)) for one in comparison.metrics]
+    rows = [(safe(label_of(one)), *values_of(one), difference_of(one)) for one in comparison.metrics]
     parts = [
         f"**{_escaped(_names(comparison.base))}** → **{_escaped(_names(comparison.new))}**, {_range(comparison)}",
         *(f"- {_SIGNS[one.decision]} {_escaped(one.sentence)}" for one in comparison.gates),
         *(f"- {_escaped(one)}" for one in comparison.sentences),
         "",
         _table(("metric", "base", "new", "difference (95 %)"), rows),
-        _table(("phase", "base", "new", "difference"), list(_phases(comparison))),
+        _table(("phase", "base", "new", "difference"), list(phases_of(comparison))),
     ]
     if comparison.changes:
         parts += ["Changed:", *(f"- {_escaped(one)}" for one in comparison.changes), ""]
-    return "\n".join([*parts, *_method(comparison)])
+    return "\n".join([*parts, *method_of(comparison)])
 
 
 def _names(side: Sequence[Side]) -> str:
@@ -83,41 +76,6 @@ def _range(comparison: Comparison) -> str:
 def _row(texts: Sequence[str], cells: int, style: Style = "") -> Line:
     name, base, new, difference = texts
     return (Span(f"{fit(name, cells)}{right(base, _VALUE)} {right(new, _VALUE)}   "), Span(difference, style))
-
-
-def _label(one: MetricDifference) -> str:
-    return safe(one.name if one.name == one.metric else f"{one.metric} · {one.name}")
-
-
-def _values(one: MetricDifference) -> tuple[str, str]:
-    show = {"step_time": wording.seconds, "memory_peak": wording.memory}.get(one.metric, wording.number)
-    return show(one.base), show(one.new)
-
-
-def _difference(one: MetricDifference) -> str:
-    if one.low is None or one.high is None:
-        return f"unknown: {wording.count(int(one.independent), 'independent step')}"
-    scale, unit = (100, " %") if one.is_relative else (1, "")
-    show = (lambda value: f"{value:+.1f}") if one.is_relative else _signed
-    middle, low, high = (show(value * scale) for value in (one.difference, one.low, one.high))
-    return f"{middle}{unit} ({low} to {high})"
-
-
-def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{wording.number(value)}"
-
-
-def _phases(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
-    for one in comparison.phases[:_MOST_PHASES]:
-        gap = one.new - one.base
-        near = abs(gap) < _LEAST_OF_PHASES * max(one.base, one.new)
-        shown = "" if near else f"{'+' if gap > 0 else ''}{wording.seconds(gap)}"
-        yield safe(one.phase), wording.seconds(one.base), wording.seconds(one.new), shown
-
-
-def _method(comparison: Comparison) -> list[str]:
-    methods = dict.fromkeys(_METHODS[one.method] for one in comparison.metrics)
-    return [f"Compared: {'; '.join(methods)}.", _SOURCE] if methods else []
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
