@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
 from arro3.core import Table as Arrow
 
 from otel_rl.archive.json_texts import decoded
+from otel_rl.archive.locked import lock, selected
 from otel_rl.archive.plain import Plain
 from otel_rl.archive.result import Result
 from otel_rl.archive.runs import labels_of, place_of, places_of
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from otel_rl.archive.tables import Table
     from otel_rl.archive.valid import Void
 
+    _Ask = Callable[[duckdb.DuckDBPyConnection], duckdb.DuckDBPyRelation | None]
     _Find = Callable[[Mapping[Table, str], duckdb.DuckDBPyConnection], duckdb.DuckDBPyRelation | None]
     Names = str | Iterable[str] | None
     Steps = int | range | slice | tuple[int, int] | None
@@ -95,7 +98,7 @@ class _Reader:
             names: A name, a glob such as `time/*`, or a list of them; all by default.
             steps: A step, a range or slice, or the first and the last step; all by default.
         """
-        return self._lines("rows", [_named(["name"], names), _in_steps(steps)], "step, attempt, part, place")
+        return self._lines("rows", [named(["name"], names), in_steps(steps)], "step, attempt, part, place")
 
     def spans(self, names: Names = None, steps: Steps = None) -> Result:
         """Return spans, in the order of their start.
@@ -104,19 +107,19 @@ class _Reader:
             names: Names of spans or of phases, as in `rows`.
             steps: As in `rows`.
         """
-        return self._lines("spans", [_named(["name", "phase"], names), _in_steps(steps)], "start_unix_nano")
+        return self._lines("spans", [named(["name", "phase"], names), in_steps(steps)], "start_unix_nano")
 
     def events(self, names: Names = None, steps: Steps = None) -> Result:
         """Return events, in the order of their times."""
-        return self._lines("events", [_named(["name"], names), _in_steps(steps)], "time_unix_nano")
+        return self._lines("events", [named(["name"], names), in_steps(steps)], "time_unix_nano")
 
     def trajectories(self, steps: Steps = None) -> Result:
         """Return the trajectories that steps trained on or dropped, in the order of the steps."""
-        return self._lines("trajectories", [_in_steps(steps)], "step, attempt, rank, time_unix_nano, number")
+        return self._lines("trajectories", [in_steps(steps)], "step, attempt, rank, time_unix_nano, number")
 
     def measurements(self, names: Names = None) -> Result:
         """Return measurements of machines, in the order of their times."""
-        return self._lines("measurements", [_named(["name"], names)], "time_unix_nano, place")
+        return self._lines("measurements", [named(["name"], names)], "time_unix_nano, place")
 
     @property
     def attempts(self) -> Result:
@@ -144,14 +147,32 @@ class _Reader:
         Raises:
             duckdb.Error: The query is not valid.
         """
+        return self._with_views(query, lambda cursor: cursor.sql(query))
+
+    def select(self, query: str, most: int) -> Result:
+        """Return the first lines of the result of a query that comes from elsewhere, such as a coding agent.
+
+        It can read the tables of the archive, and nothing else: no file, network, setting or Python object.
+
+        Args:
+            query: A query, as in `sql`.
+            most: The largest number of lines.
+
+        Raises:
+            duckdb.Error: The query is not valid, does more than to read, or reads something else.
+            ValueError: It is not one query.
+        """
+        return self._with_views(query, lambda cursor: selected(cursor, query, most), is_locked=True)
+
+    def _with_views(self, query: str, find: _Ask, *, is_locked: bool = False) -> Result:
         words = set(re.findall(r"\w+", query.lower()))
 
         def found(relations: Mapping[Table, str], cursor: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation | None:
             for table, lines in relations.items():
                 cursor.execute(f"CREATE TEMP VIEW {table.name} AS {lines}")
-            return cursor.sql(query)
+            return find(cursor)
 
-        return self._result(found, [table for table in TABLES if table.name in words])
+        return self._result(found, [table for table in TABLES if table.name in words], is_locked=is_locked)
 
     def _lines(self, name: str, conditions: Iterable[str], order: str) -> Result:
         where = " AND ".join(condition for condition in conditions if condition) or "true"
@@ -172,17 +193,21 @@ class _Reader:
         """Return the result of a query over one table. Unlike a view, its files are not opened once more for it."""
         return self._result(lambda lines, cursor: cursor.sql(f"WITH {table.name} AS ({lines[table]}) {query}"), [table])
 
-    def _result(self, find: _Find, tables: Sequence[Table]) -> Result:
+    def _result(self, find: _Find, tables: Sequence[Table], *, is_locked: bool = False) -> Result:
         """Return what is found in tables. If a file was deleted while it was read, list the files again."""
         for tried in range(_TRIES):
             try:
-                with self._connection.cursor() as cursor:
+                with ExitStack() as stack:
+                    cursor = stack.enter_context(self._connection.cursor())
                     now = self._now()
                     columns = f"{self._head}lines.* EXCLUDE (origin)"
                     relations = {
                         table: f"SELECT {columns} FROM ({self._of_table(table, now, cursor)}) AS lines"
                         for table in tables
                     }
+                    if is_locked:
+                        cursor = stack.enter_context(duckdb.connect(":memory:"))  # settings are those of a database
+                        lock(cursor, now.paths)
                     found = find(relations, cursor)
                     if found is None:
                         raise ValueError("the query returns no table")
@@ -265,8 +290,8 @@ class RunsReader(_Reader):
         return self._latest(_TABLES["environment"], "attempt", "time_unix_nano")
 
 
-def _named(columns: Sequence[str], names: Names) -> str:
-    """Return the condition that a column has one of the names."""
+def named(columns: Sequence[str], names: Names) -> str:
+    """Return the condition, in SQL, that one of the columns has one of the names, which can be globs."""
     if names is None:
         return ""
     wanted = [names] if isinstance(names, str) else list(names)
@@ -278,8 +303,8 @@ def _named(columns: Sequence[str], names: Names) -> str:
     return f"({' OR '.join(found)})"
 
 
-def _in_steps(steps: Steps) -> str:
-    """Return the condition that a line is of one of the steps."""
+def in_steps(steps: Steps) -> str:
+    """Return the condition, in SQL, that a line is of one of the steps."""
     match steps:
         case None:
             return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 from collections import Counter
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 _MANIFEST = "run.json"
+NEWEST = "newest"
+"""The name of the run that was created or resumed last."""
 _SIGNS = (_MANIFEST, ARCHIVE, ROWS_FILE, MACHINE_FILE)
 
 
@@ -79,6 +82,30 @@ def places_of(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     return list(found.values())
 
 
+def directory_of(name: str, parent: Path) -> Path | str:
+    """Return the directory of a run, or why there is none; of several runs of a directory or a name, the newest one.
+
+    Args:
+        name: A run directory or a directory of runs, or the id or the name of a run, or `NEWEST`.
+        parent: The directory in which runs are looked for by id and name.
+    """
+    place = Path(name)
+    try:
+        if place.is_dir():
+            return _newest(_runs_below(place)) or place  # the reader says what such a directory lacks
+        runs = _runs_below(parent)
+    except (OSError, ValueError) as error:  # a name with a null byte
+        return f"{name}: {error}"
+    same = [run for run in runs if run.id == name]
+    if len(same) > 1:
+        places = ", ".join(sorted(str(run.path) for run in same))
+        return f"{name} is the id of {len(same)} runs; give one of the directories: {places}"
+    newest = _newest(runs if name == NEWEST else same or [run for run in runs if run.name == name])
+    if newest is None and name == NEWEST:
+        return f"no run in {parent}; record one with: otel-rl demo, or: otel-rl run -- COMMAND"
+    return newest or f"{name} is not a directory, and no run in {parent} has this id or name"
+
+
 def in_projects(runs: Path) -> list[Path]:
     """Return what is in the directories of a directory, as far as it can be listed: runs, if it holds projects."""
     return [run for project in _entries(runs) for run in _entries(project)]
@@ -106,6 +133,22 @@ def _below(top: Path) -> Iterator[Path]:
             if _is_run(directory := Path(path, folder)):
                 folders.remove(folder)
                 yield directory
+
+
+def _runs_below(directory: Path) -> list[Place]:
+    try:
+        return places_of(directory)
+    except FileNotFoundError:
+        return []
+
+
+def _newest(runs: Sequence[Place]) -> Path | None:
+    """Return the directory of the run that was created or resumed last."""
+    begun: dict[Path, float] = {}
+    for run in runs:
+        with contextlib.suppress(OSError):  # it was removed meanwhile, or has rows alone
+            begun[run.path] = (run.path / _MANIFEST).stat().st_mtime
+    return max((run.path for run in runs), key=lambda path: begun.get(path, 0.0), default=None)
 
 
 def _entries(directory: Path) -> list[Path]:

@@ -106,6 +106,11 @@ class Snapshot:
         columns = ", ".join(column.name for column in table.columns)
         return f"SELECT {columns}, machine, origin FROM ({query})"
 
+    @property
+    def paths(self) -> list[Path]:
+        """The intact files of the tables that were asked for."""
+        return [file.path for found in self._found.values() for _, intact in found for file in intact.files]
+
     def _intact(self, table: Table) -> list[tuple[Folder, _Intact]]:
         if table not in self._found:
             self._found[table] = [(folder, _intact(folder.path, table)) for folder in self._folders]

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from otel_rl.cli.runs import Run
-from otel_rl.cli.terminal import json_option, say_json
+from otel_rl.cli.terminal import Output, shows
 
 
 class _CannotCompareError(click.ClickException):
@@ -32,8 +32,7 @@ class _Compare(click.Command):
 @click.option("--by", type=click.Choice(["step", "tokens"]), default="step", show_default=True, help="The axis.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @click.option("--html", "page", type=click.Path(dir_okay=False, path_type=Path), help="Write a page, too.")
-@click.option("--ascii", "ascii_alone", is_flag=True, help="Use no characters outside of ASCII.")
-@json_option
+@shows
 def compare(
     base: Path,
     new: tuple[Path, ...],
@@ -43,8 +42,7 @@ def compare(
     *,
     as_markdown: bool,
     page: Path | None,
-    ascii_alone: bool,
-    as_json: bool,
+    output: Output,
 ) -> None:
     """Say how the runs NEW differ from the run BASE.
 
@@ -58,7 +56,6 @@ def compare(
     from otel_rl.archive.reader import open_run  # loads NumPy and DuckDB
     from otel_rl.insight.compare.conclude import compare as conclude
     from otel_rl.insight.compare.gates import gates_of
-    from otel_rl.view.terminal.ansi import painted, this_terminal
     from otel_rl.view.terminal.comparison import lines, markdown
 
     try:
@@ -75,12 +72,8 @@ def compare(
             write_atomically(page.absolute(), comparison_page(found, before, after).encode())
         except OSError as error:
             raise _CannotCompareError(f"{page}: {error.strerror}") from error
-    if as_json:
-        say_json(found)
-    elif as_markdown:
+    if as_markdown:
         click.echo(markdown(found))
     else:
-        terminal = this_terminal(ascii_alone=ascii_alone)
-        for row in painted(lines(found, terminal.width), terminal):
-            click.echo(row)
+        output.show(found, lambda width: lines(found, width))
     raise SystemExit(found.exit_code)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from otel_rl.archive.runs import Place, places_of
+from otel_rl.archive.runs import NEWEST, directory_of
 from otel_rl.cli.terminal import say
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 _RESPONDS_WITHIN_S = 30.0
-NEWEST = "newest"
-"""The name of the run that was created or resumed last."""
+
+
+def runs_directory() -> Path:
+    """Return the directory in which runs are looked for by their names."""
+    return Path(os.environ.get("OTEL_RL_DIR", "runs"))
 
 
 class Run(click.ParamType):  # type: ignore[type-arg] # generic for type checkers, since click 8.4
@@ -37,7 +36,9 @@ class Run(click.ParamType):  # type: ignore[type-arg] # generic for type checker
         if self._several and os.path.isdir(value):  # noqa: PTH112 - it may have a null byte
             return Path(value)
         results: list[Path | str] = []
-        thread = threading.Thread(target=lambda: results.append(_resolve(str(value))), daemon=True)
+        thread = threading.Thread(
+            target=lambda: results.append(directory_of(str(value), runs_directory())), daemon=True
+        )
         thread.start()
         thread.join(_RESPONDS_WITHIN_S)
         if not results:
@@ -48,38 +49,3 @@ class Run(click.ParamType):  # type: ignore[type-arg] # generic for type checker
         if isinstance(results[0], str):
             self.fail(results[0], param, ctx)
         return results[0]
-
-
-def _resolve(name: str) -> Path | str:
-    """Return the directory of a run, or why there is none."""
-    place, parent = Path(name), Path(os.environ.get("OTEL_RL_DIR", "runs"))
-    try:
-        if place.is_dir():
-            return _newest(_below(place)) or place  # the command says what such a directory lacks
-        runs = _below(parent)
-    except (OSError, ValueError) as error:  # a name with a null byte
-        return f"{name}: {error}"
-    same = [run for run in runs if run.id == name]
-    if len(same) > 1:
-        places = ", ".join(sorted(str(run.path) for run in same))
-        return f"{name} is the id of {len(same)} runs; give one of the directories: {places}"
-    found = _newest(runs if name == NEWEST else same or [run for run in runs if run.name == name])
-    if found is None and name == NEWEST:
-        return f"no run in {parent}; record one with: otel-rl demo, or: otel-rl run -- COMMAND"
-    return found or f"{name} is not a directory, and no run in {parent} has this id or name"
-
-
-def _below(directory: Path) -> list[Place]:
-    try:
-        return places_of(directory)
-    except FileNotFoundError:
-        return []
-
-
-def _newest(runs: Sequence[Place]) -> Path | None:
-    """Return the directory of the run that was created or resumed last."""
-    begun: dict[Path, float] = {}
-    for run in runs:
-        with contextlib.suppress(OSError):  # it was removed meanwhile, or has rows alone
-            begun[run.path] = (run.path / "run.json").stat().st_mtime
-    return max((run.path for run in runs), key=lambda path: begun.get(path, 0.0), default=None)

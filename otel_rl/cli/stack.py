@@ -18,7 +18,7 @@ import msgspec
 
 from otel_rl.agent.output.targets import opened, sweep
 from otel_rl.cli.servers import PORTS, SERVERS, configurations, found, why_not
-from otel_rl.cli.terminal import json_option, say, say_json
+from otel_rl.cli.terminal import say
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.modes import PRIVATE, TRAVERSED, make_directory, open_file, own_process
 from otel_rl.journal.own_directory import OwnDirectory
@@ -98,7 +98,7 @@ def down(runs: Path) -> None:
 
 @stack.command()
 @_runs
-@json_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(runs: Path, *, as_json: bool) -> None:
     """Show the status of the servers. Exits with 1 if any of them is down."""
     state = _state(runs)
@@ -107,7 +107,8 @@ def status(runs: Path, *, as_json: bool) -> None:
         _run_in_containers(runs, "ps", *(["--format", "json"] if as_json else []))
     ready = {name: _running(state, name) > 0 and _answers(name) for name in known}
     if as_json:
-        say_json([{"server": name, "ready": ready[name], "url": f"http://127.0.0.1:{PORTS[name]}"} for name in known])
+        found = [{"server": name, "ready": ready[name], "url": f"http://127.0.0.1:{PORTS[name]}"} for name in known]
+        click.echo(msgspec.json.encode(found))
     elif not known:
         say("no server was started here")
     else:

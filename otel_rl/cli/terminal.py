@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-import msgspec
 
 from otel_rl.errors.sinks import one_line
+from otel_rl.view.answers import bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import msgspec
+
+    from otel_rl.view.terminal.lines import Line
 
 
 class Commands(click.Group):
@@ -36,13 +44,52 @@ class Commands(click.Group):
             raise
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-"""The option of every command that can print what it found for programs, with `say_json`."""
+class Output(NamedTuple):
+    """How a verb that looks at runs prints what it found.
+
+    Attributes:
+        as_json: Whether it is JSON or text; `None` for text on a terminal, and JSON in a pipe or a file.
+        ascii_alone: If true, text has no characters outside of ASCII.
+    """
+
+    as_json: bool | None
+    ascii_alone: bool
+
+    def is_json(self, *, is_text: bool = False) -> bool:
+        """Return whether JSON is printed; `is_text` says that another option asks for text."""
+        if self.as_json is None:
+            return not (is_text or self.ascii_alone or sys.stdout.isatty())
+        return self.as_json
+
+    def show(self, found: msgspec.Struct, draw: Callable[[int], Iterable[Line]]) -> None:
+        """Print what was found, or the lines that `draw` returns for a width."""
+        if self.is_json():
+            say_json(found)
+            return
+        from otel_rl.view.terminal.ansi import painted, this_terminal  # loads Rich
+
+        terminal = this_terminal(ascii_alone=self.ascii_alone)
+        for row in painted(draw(terminal.width), terminal):
+            click.echo(row)
 
 
-def say_json(value: object) -> None:
-    """Print a value as one line of JSON."""
-    click.echo(msgspec.json.encode(value))
+def shows(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb that looks at runs the options of its output, as the keyword `output`."""
+
+    @click.option(
+        "--json/--text", "as_json", default=None, help="Print JSON, or text. Default: text on a terminal, else JSON."
+    )
+    @click.option("--ascii", "ascii_alone", is_flag=True, help="Print text without characters outside of ASCII.")
+    @wraps(command)
+    def shown(*args: Any, as_json: bool | None, ascii_alone: bool, **options: Any) -> None:
+        command(*args, output=Output(as_json, ascii_alone), **options)
+
+    return shown
+
+
+def say_json(found: msgspec.Struct) -> None:
+    """Print what was found as one line of JSON, which is not larger than the limit of all answers."""
+    click.echo(bounded(found))
 
 
 def say(text: str, *, err: bool = False) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from otel_rl.cli.runs import NEWEST, Run
-from otel_rl.cli.terminal import json_option, say_json
+from otel_rl.archive.runs import NEWEST
+from otel_rl.cli.runs import Run
+from otel_rl.cli.terminal import Output, say_json, shows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,10 +18,9 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Show runs in the terminal, live or afterwards.")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, type=Run())
-@click.option("--once", is_flag=True, help="Print one screen and exit, as if the output is not a terminal.")
-@json_option
-@click.option("--ascii", "ascii_alone", is_flag=True, help="Use no characters outside of ASCII.")
-def top(runs: tuple[Path, ...], *, once: bool, as_json: bool, ascii_alone: bool) -> None:
+@click.option("--once", is_flag=True, help="Print one screen and exit.")
+@shows
+def top(runs: tuple[Path, ...], *, once: bool, output: Output) -> None:
     """Show what each rank of a run does, where the time goes, and how the main metrics develop.
 
     RUN is a run directory, a directory of runs, or the id or the name of a run in OTEL_RL_DIR (runs). Without it, and
@@ -35,12 +35,12 @@ def top(runs: tuple[Path, ...], *, once: bool, as_json: bool, ascii_alone: bool)
     from otel_rl.view.terminal.ansi import this_terminal
 
     places = [place_of(run) for run in runs or (Run().convert(NEWEST, None, None),)]
-    terminal = this_terminal(ascii_alone=ascii_alone)
-    is_live = not once and all(
-        stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)
+    terminal = this_terminal(ascii_alone=output.ascii_alone)
+    is_live = (
+        not once and output.as_json is None and all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     )  # Textual uses all three
-    if as_json:
-        say_json(show.read(places[0]) if len(places) == 1 else [show.read(place) for place in places])
+    if output.is_json(is_text=once):
+        say_json(show.statuses(places))
     elif is_live:
         if len(places) == 1:
             show.live(places[0], terminal)

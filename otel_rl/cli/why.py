@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from otel_rl.cli.runs import NEWEST, Run
-from otel_rl.cli.terminal import json_option, say_json
+from otel_rl.archive.runs import NEWEST
+from otel_rl.cli.runs import Run
+from otel_rl.cli.terminal import Output, shows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 @click.option("--phase", default="", help="Explain this phase of the steps, instead of whole steps.")
 @click.option("--from", "first", type=int, help="The first of several steps.")
 @click.option("--to", "last", type=int, help="The last of them.")
-@click.option("--ascii", "ascii_alone", is_flag=True, help="Use no characters outside of ASCII.")
-@json_option
+@shows
 def why(
     run: Path,
     step: int | None,
@@ -28,8 +28,7 @@ def why(
     first: int | None,
     last: int | None,
     *,
-    ascii_alone: bool,
-    as_json: bool,
+    output: Output,
 ) -> None:
     """Say why a STEP of RUN took its time: by default, the slow steps of the newest run.
 
@@ -38,7 +37,6 @@ def why(
     """
     from otel_rl.archive.reader import open_run  # loads NumPy and DuckDB
     from otel_rl.insight.why.conclude import why as conclude
-    from otel_rl.view.terminal.ansi import painted, this_terminal
     from otel_rl.view.terminal.reasons import lines
 
     if step is not None and (first is not None or last is not None):
@@ -50,9 +48,4 @@ def why(
         found = conclude(open_run(run), steps, phase)
     except ValueError as error:
         raise click.ClickException(str(error)) from error
-    if as_json:
-        say_json(found)
-        return
-    terminal = this_terminal(ascii_alone=ascii_alone)
-    for row in painted(lines(found, terminal.width), terminal):
-        click.echo(row)
+    output.show(found, lambda width: lines(found, width))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.docs import mistakes_page, redaction_page, settings_page
+from tests.docs import answers_page, mistakes_page, redaction_page, settings_page
 
 
 def test_the_settings_are_up_to_date() -> None:
@@ -20,3 +20,10 @@ def test_the_tables_of_redaction_are_up_to_date() -> None:
 def test_the_mistakes_are_up_to_date() -> None:
     """`docs/reference/mistakes.md` is what `python -m tests.docs.mistakes_page` writes, from runs of each line."""
     assert mistakes_page.PAGE.read_text() == mistakes_page.page()
+
+
+def test_the_schemas_of_answers_are_up_to_date() -> None:
+    """`docs/reference/answers.md` and its schemas are what `python -m tests.docs.answers_page` writes."""
+    files = [answers_page.PAGE, *answers_page.SCHEMAS.iterdir()]
+
+    assert {file: file.read_text() for file in files} == answers_page.pages()

@@ -24,8 +24,7 @@ import duckdb
 from otel_rl.agent.once import Delivery
 from otel_rl.agent.process import StartError
 from otel_rl.archive.reader import open_run, open_runs
-from otel_rl.archive.runs import place_of
-from otel_rl.cli.runs import _resolve
+from otel_rl.archive.runs import directory_of, place_of
 from otel_rl.cli.watch import waiting
 from otel_rl.insight.compare.conclude import compare
 from otel_rl.view.page.report import write_report
@@ -94,7 +93,7 @@ def readers(run: Path) -> dict[str, Callable[[], object]]:
         "top": lambda: (show.once(place_of(run), _TERMINAL), show.read(place_of(run))),
         "report": lambda: write_report(run, above.parent / "report.html"),
         "compare": lambda: compare([open_run(good)], [open_run(run)], [], by_tokens=False),
-        "names": lambda: _expect(good, [Path(_resolve("good"))]),
+        "names": lambda: _expect(good, [Path(directory_of("good", Path(os.environ["OTEL_RL_DIR"])))]),
         "watch": lambda: waiting(above),
         "agent": lambda: Delivery(run, lambda _: None).deliver(),
     }

@@ -29,7 +29,7 @@ _WIDE = 120
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """A run in the list, as `otel-rl ls --json` prints it.
+    """A run in the list, as `otel-rl ls` prints it for programs.
 
     Attributes:
         path: The run directory.
@@ -64,6 +64,12 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     longest_phase: str
     longest_share: float | None
     metrics: dict[str, float | None]
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs below directories, the one with the last sign of life first."""
+
+    runs: tuple[Listed, ...]
 
 
 def runs_below(directories: Iterable[Path]) -> list[Present]:

@@ -6,9 +6,12 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from otel_rl.insight.facts import Finding, PhaseShare
 from otel_rl.view.terminal import detail, overview
 from otel_rl.view.terminal.ansi import painted
-from otel_rl.view.terminal.present import present_of
+from otel_rl.view.terminal.present import Present, present_of
 from otel_rl.view.terminal.scene import Scene
 
 if TYPE_CHECKING:
@@ -17,7 +20,21 @@ if TYPE_CHECKING:
     from otel_rl.archive.runs import Place
     from otel_rl.view.terminal.ansi import Terminal
     from otel_rl.view.terminal.phases import Points
-    from otel_rl.view.terminal.present import Present
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The present of a run, its findings, the most severe first, and where the time of all steps went."""
+
+    present: Present
+    findings: tuple[Finding, ...]
+    shares: tuple[PhaseShare, ...]
+
+
+class Statuses(msgspec.Struct, frozen=True, kw_only=True):
+    """The present of runs, in the order in which they are named."""
+
+    runs: tuple[Status, ...]
+
 
 _ALTERNATE, _BACK = "\x1b[?1049h\x1b[H\x1b[2J\x1b[?25l", "\x1b[?1049l\x1b[?25h"
 _ROWS_ALONE = 64
@@ -43,6 +60,20 @@ def read(place: Place) -> Present:
     from otel_rl.view.terminal.past import present_of_archive  # loads DuckDB
 
     return present_of_archive(present)
+
+
+def statuses(places: Sequence[Place]) -> Statuses:
+    """Return the present of runs and what was found, for programs."""
+    return Statuses(runs=tuple(status(place) for place in places))
+
+
+def status(place: Place) -> Status:
+    """Return the present of a run and what was found."""
+    from otel_rl.view.terminal.past import Past  # loads DuckDB
+
+    past = Past(str(place.path))
+    facts = past.facts()
+    return Status(present=past.present(), findings=facts.findings, shares=facts.shares)
 
 
 def several_once(places: Sequence[Place], terminal: Terminal) -> list[str]:

@@ -90,7 +90,7 @@ def runs(tmp_path: Path) -> Path:
 
 def test_runs_are_listed(runs: Path) -> None:
     """Each has its state, those with a recent sign of life come first, and a damaged one is there too."""
-    rows = run([*CLI, "ls", str(runs)], runs, COLUMNS="80").splitlines()
+    rows = run([*CLI, "ls", str(runs), "--text"], runs, COLUMNS="80").splitlines()
     states = {row.split()[0].partition("/")[2]: row.split()[2] for row in rows[1:]}
 
     assert [row.split()[0] for row in rows[1:3]] == ["grpo/live", "grpo/empty"]
@@ -104,8 +104,8 @@ def test_runs_are_listed(runs: Path) -> None:
 
 def test_runs_as_json(runs: Path) -> None:
     """Programs get the values themselves, also those of metrics."""
-    result = CliRunner().invoke(main, ["ls", str(runs), "--json"])
-    found = {one["name"]: one for one in msgspec.json.decode(result.output)}
+    result = CliRunner().invoke(main, ["ls", str(runs)])
+    found = {one["name"]: one for one in msgspec.json.decode(result.output)["runs"]}
 
     assert (found["live"]["steps"], found["live"]["total_steps"], found["live"]["longest_phase"]) == (
         812,
@@ -119,7 +119,7 @@ def test_runs_as_json(runs: Path) -> None:
 @pytest.mark.parametrize("command", ["ls", "top"])
 def test_no_run(command: str) -> None:
     """The error says how to record one."""
-    result = CliRunner().invoke(main, [command])
+    result = CliRunner().invoke(main, [command, "--text"])
 
     assert result.exit_code == 1
     assert "otel-rl demo" in result.output
@@ -141,7 +141,7 @@ print([name for name in ("textual",) if name in sys.modules])
 
 
 def test_once(runs: Path) -> None:
-    """A pipe gets the screen as plain text, without escape sequences, with all of 40 ranks."""
+    """A pipe gets the screen of `--once` as plain text, without escape sequences, with all of 40 ranks."""
     written(runs / "grpo" / "wide", processes=[process(rank) for rank in range(40)])
     text = run([*CLI, "top", str(runs / "grpo" / "wide"), "--once"], runs, COLUMNS="80")
 
@@ -207,8 +207,8 @@ def test_the_list_has_what_was_recorded(tmp_path: Path) -> None:
             recorded.log({"reward": step / 2})
     assert recorded.finish()
     wait_for(lambda: present_of(place_of(recorded.dir)).is_over, "the agent did not end", 60)
-    result = CliRunner().invoke(main, ["ls", str(tmp_path), "--json"])
-    (found,) = msgspec.json.decode(result.output)
+    result = CliRunner().invoke(main, ["ls", str(tmp_path)])
+    (found,) = msgspec.json.decode(result.output)["runs"]
     times = otel_rl.open_run(recorded.dir).rows("time/step")["value"].tolist()
 
     assert (found["steps"], found["total_steps"], found["state"]) == (3, 3, "finished")

@@ -1,0 +1,65 @@
+"""The server of the Model Context Protocol: it marks what the tools return, and says so to the agent."""
+
+from __future__ import annotations
+
+from functools import wraps
+from importlib.metadata import version
+from typing import TYPE_CHECKING, ParamSpec
+
+import duckdb
+import msgspec
+from mcp.server import MCPServer
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
+
+from otel_rl.archive.tables import TABLES
+from otel_rl.view.mcp.marked import NOTICE, marked
+from otel_rl.view.mcp.tools import Tools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_Arguments = ParamSpec("_Arguments")
+_INSTRUCTIONS = f"""otel-rl records RL post-training runs. These tools read the records of runs, and change nothing.
+Begin with `status` (is it well, what was found), then `why` (where time went), `compare` (is it better), and `find`
+(names). `rows`, `spans` and `sql` return the numbers. An answer says in `left_out` what did not fit.
+
+{NOTICE}"""
+_TABLES = "\n".join(f"- {table.name}: {', '.join(column.name for column in table.columns)}" for table in TABLES)
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Why a tool has no answer; it can quote recorded names."""
+
+    error: str
+
+
+def server_of(root: Path) -> MCPServer[object]:
+    """Return the server for the runs below a directory."""
+    server: MCPServer[object] = MCPServer(
+        "otel-rl", version=version("otel-rl"), instructions=_INSTRUCTIONS, log_level="WARNING"
+    )
+    tools = Tools(root)
+    more = {"sql": f"Tables and columns:\n{_TABLES}\n"}
+    for tool in (tools.runs, tools.status, tools.why, tools.compare, tools.find, tools.rows, tools.spans, tools.sql):
+        name = tool.__name__
+        description = "\n".join(filter(None, (tool.__doc__, more.get(name), NOTICE)))
+        hints = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+        server.add_tool(_marking(tool), name, description=description, annotations=hints, structured_output=False)
+    return server
+
+
+def _marking(
+    tool: Callable[_Arguments, msgspec.Struct | msgspec.Raw],
+) -> Callable[_Arguments, CallToolResult]:
+    """Return a tool whose answers and errors are marked."""
+
+    @wraps(tool)
+    def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> CallToolResult:
+        try:
+            text, is_error = marked(tool(*args, **kwargs)), False
+        except (ValueError, OSError, duckdb.Error) as error:
+            text, is_error = marked(Refused(str(error))), True
+        return CallToolResult(content=[TextContent(text=text)], is_error=is_error)
+
+    return call
