@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 20
 """The largest answer of a command in bytes."""
 _NO_LIMIT = 1 << 60
-_MOST_ITEMS, _LONGEST_TEXT, _SHORTEST_TEXT = 4096, 4000, 60
+_LISTS, _TEXTS = (4096, 2048, 1024, 512, 256, 128, 64, 32, 16), (4000, 1000, 250, 60)
+"""Lengths to which lists and texts are cut."""
 _ACTIVE = re.compile(f"[{ACTIVE}]")
 
 
 def bounded(answer: msgspec.Struct, most_bytes: int = MOST_BYTES) -> bytes:
     """Return an answer as JSON, with `left_out`: how many items and characters of which field it does not have.
 
-    Lists begin with what matters most, so their ends are left out first: all lists are cut to one length, and long
-    texts to another one.
+    Lists begin with what matters most, so their ends are left out: all lists are cut to one length, and if that is not
+    enough, all texts to another one.
 
     Raises:
         ValueError: The answer cannot be cut that far.
@@ -50,10 +51,9 @@ class _Limits(NamedTuple):
 
 def _limits() -> Iterator[_Limits]:
     yield _Limits(_NO_LIMIT, _NO_LIMIT)
-    items = _MOST_ITEMS
-    while items:
-        yield _Limits(items, max(_SHORTEST_TEXT, _LONGEST_TEXT * items // _MOST_ITEMS))
-        items //= 2
+    for characters in _TEXTS:  # a list with fewer items says more than one of texts that are cut
+        yield from (_Limits(items, characters) for items in _LISTS)
+    yield from (_Limits(items, _TEXTS[-1]) for items in (8, 4, 2, 1))
 
 
 def _cut(value: Any, limits: _Limits, place: str, left_out: Counter[str]) -> Any:

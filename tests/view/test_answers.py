@@ -121,6 +121,14 @@ def test_what_is_left_out_is_counted() -> None:
     assert len(found["texts"]) + found["left_out"]["texts"] == 3000
 
 
+def test_texts_are_cut_last() -> None:
+    """An answer with many items has the sentences of the first ones in full."""
+    found = json.loads(bounded(Outer(tuple("a sentence " * 30 for _ in range(1000))), 40_000))
+
+    assert set(found["texts"]) == {"a sentence " * 30}
+    assert len(found["texts"]) == 64
+
+
 def test_an_answer_that_cannot_be_cut_is_refused() -> None:
     """Nothing is returned that is larger than the limit."""
     with pytest.raises(ValueError, match="larger than 10 bytes"):

@@ -176,8 +176,8 @@ def test_large_cells_are_cut() -> None:
     ("query", "reason"),
     [
         ("SELECT count(*) FROM range(10000000000) AS a(i) WHERE sqrt(i) = 1.5", "more than 2 s"),
-        ("SELECT * FROM read_csv('/etc/passwd')", "Permission Error"),
-        ("COPY rows TO '/tmp/x'", "Parser Error"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "read_csv cannot be read"),
+        ("COPY rows TO '/tmp/x'", "write one query"),
         ("SELECT list(i) FROM range(1000000000) t(i)", "Out of Memory|more than"),
     ],
 )
