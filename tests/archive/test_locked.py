@@ -120,7 +120,7 @@ def test_the_settings_refuse_what_reads_elsewhere(run: RunReader, attack: str) -
     ],
 )
 def test_a_query_is_answered(run: RunReader, query: str) -> None:
-    """What returns lines can be written in each form."""
+    """Each form of a query that returns lines is valid."""
     assert len(run.select(query, 5)) > 0
 
 

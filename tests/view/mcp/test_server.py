@@ -65,7 +65,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Session:
-    """What the official client was told: about the server, its tools, and the result of each call."""
+    """The answers of a server to the official client: its instructions, its tools, and the result of each call."""
 
     def __init__(self, root: Path) -> None:
         import anyio
