@@ -161,7 +161,7 @@ def test_a_resumed_run(tmp_path: Path) -> None:
 def test_hostile_names(tmp_path: Path) -> None:
     """Names with escape sequences reach the terminal without them."""
     place = record(tmp_path / "run", Shape(steps=8, hostile="\x1b[2J[red]x"))
-    result = CliRunner().invoke(main, ["why", str(place), "3"])
+    result = CliRunner().invoke(main, ["why", str(place), "3", "--text"])
 
     assert result.exit_code == 0, result.output
     assert "\x1b" not in result.output

@@ -43,7 +43,7 @@ def comparison_page(comparison: Comparison, base: Sequence[RunReader], new: Sequ
         tag("header", tag("div", tag("h1", "Comparison of runs"), *keys, class_="title")),
         tag(
             "main",
-            section("verdict", "What it says", tag("ul", *gates, *told, class_="findings")),
+            section("verdict", "Verdict", tag("ul", *gates, *told, class_="findings")),
             section("curves", "Both sides", tag("div", *curves, class_="multiples wide")),
             section("metrics", "Metrics", table_of(_METRICS, metrics, "Metrics", numbers=(1, 2))),
             section("phases", "Phases", table_of(_PHASES, [*phases_of(comparison)], "Phases", numbers=(1, 2, 3))),
