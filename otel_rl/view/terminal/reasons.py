@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from otel_rl.insight.why.answer import Part, Why
     from otel_rl.view.terminal.lines import Line, Style
 
-_LEAST_NAME, _MOST_NAME, _NUMBER, _LEAST_WHO = 12, 40, 12, 12
+_LEAST_NAME, _MOST_NAME, _NUMBER, _LEAST_WHO = 18, 40, 12, 12
 _NUMBERS = ("TIME", "USUAL", "CHANGE", "WITHOUT")
 _CHANGE = _NUMBERS.index("CHANGE")
 _MOST_PARTS = 12
