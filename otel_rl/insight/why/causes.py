@@ -131,20 +131,23 @@ class Causes(Lanes):
         for n, one in enumerate(self.doings):
             if one.who.is_trainer or one.parent >= 0 or one.work.kind not in ("trajectory", "phase"):
                 continue
-            open_ = [
-                n for _, n in begins[: bisect_right(begins, (one.began, _LATEST))] if self.doings[n].ended > one.began
-            ]
-            around = [outer for outer in open_ if _serves(one, self.doings[outer])]
-            asked = [outer for outer in around if not self._is(outer, ("waiting",))]
-            if asked:
-                self._infer(begin(n), begin(asked[-1]))
+            before = reversed(begins[: bisect_right(begins, (one.began, _LATEST))])
+            around = (outer for _, outer in before if self._is_around(outer, one))
+            asked = next((outer for outer in around if not self._is(outer, ("waiting",))), None)
+            if asked is not None:
+                self._infer(begin(n), begin(asked))
             if one.work.kind == "phase":
-                for outer in around:
-                    if one.ended <= self.doings[outer].ended:
+                for outer in phases:
+                    if self._is_around(outer, one) and one.ended <= self.doings[outer].ended:
                         self._infer(end(outer), end(n))
             last = bisect_right(ends, (one.began, _LATEST))
             if last and not self._is(n, ("sync",)):
                 self._infer(begin(n), ends[last - 1][1])
+
+    def _is_around(self, phase: int, one: Doing) -> bool:
+        """Return whether a phase of the trainer was open when a span of another process began that it can wait for."""
+        outer = self.doings[phase]
+        return outer.began <= one.began < outer.ended and _serves(one, outer)
 
     def _is(self, span: int, categories: Sequence[str]) -> bool:
         """Return whether a span is a phase of one of the categories."""
@@ -197,18 +200,18 @@ def _serves(one: Doing, outer: Doing) -> bool:
 
 def in_order(causes: Causes) -> Iterator[tuple[int, Sequence[int]]]:
     """Yield the begin and the end of the step, and all that they waited for, each after what it waited for."""
+    start = causes.times[START]
+    known: dict[int, Sequence[int]] = {}
     done: set[int] = set()
-    open_: set[int] = set()
-    stack: list[tuple[int, Sequence[int], int]] = [(one, causes.before(one), 0) for one in (causes.end, causes.begin)]
+    stack = [causes.end, causes.begin]
     while stack:
-        event, before, place = stack.pop()
-        if place < len(before):
-            stack.append((event, before, place + 1))
-            one = before[place]
-            if one not in done and one not in open_:
-                open_.add(one)
-                is_inside = causes.times[one] > causes.times[START]
-                stack.append((one, causes.before(one) if is_inside else (), 0))
-        else:
+        event = stack[-1]
+        if event in done:
+            stack.pop()
+        elif event in known:  # all that it waited for is done
+            stack.pop()
             done.add(event)
-            yield event, before
+            yield event, known[event]
+        else:
+            before = known[event] = causes.before(event) if causes.times[event] > start else ()
+            stack += [one for one in before if one not in known]

@@ -6,7 +6,7 @@ An event is the begin or the end of a span, or a moment at which several meet.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict, deque
+from collections import defaultdict
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _MOST_SIBLINGS = 64
 """Spans side by side of which the next one may have waited for each."""
-_MOST_PLACES, _MOST_ENDED = 128, 16
-"""Trajectories that run at once in a process, and those that ended last, of which the next one may have the place."""
+_MOST_PLACES = 128
+"""Trajectories that run at once in a process, one of whose places the next one waits for."""
 NOBODY = Who("", -1, "")
 START = 0
 """The event before all others: the begin of the window."""
@@ -41,7 +41,7 @@ class Lanes:
         doings: The spans.
         times: The time of each event.
         labels: What happened up to each event.
-        places: Of events at which a place becomes free, how many there are.
+        places: Events at which one of several places becomes free.
 
     Args:
         folded: The spans, by clocks that agree.
@@ -70,7 +70,7 @@ class Lanes:
                 self.labels[begin(n)] = self.labels[end(parent)]
         self._instead: dict[int, list[int]] = {}
         self._further: defaultdict[int, list[int]] = defaultdict(list)
-        self.places: dict[int, int] = {}
+        self.places: set[int] = set()
         self._put_in_places(most)
 
     def trajectory_at(self, event: int) -> int:
@@ -96,10 +96,7 @@ class Lanes:
 
     def cause(self, event: int, before: Sequence[int], times: Sequence[int]) -> int:
         """Return which of the events before an event let it come: the last one, or the one that made a place free."""
-        places = self.places.get(event, 1)
-        if places == 1:
-            return max(before, key=times.__getitem__)
-        return sorted(before, key=times.__getitem__)[max(0, len(before) - places)]
+        return (min if event in self.places else max)(before, key=times.__getitem__)
 
     def _inside(self, span: int) -> list[int]:
         """Return what the end of a span waited for: what ended inside of it."""
@@ -156,8 +153,8 @@ class Lanes:
     def _put_in_places(self, most: Mapping[Who, int]) -> None:
         """Let a trajectory wait for a place, if others of its process are running: each begins when one has ended.
 
-        A process with `n` places begins the next trajectory when all but `n - 1` of those that began before it have
-        ended. While it has places, a trajectory waits for none.
+        The one that ended last had the place; if another one of those that were running had ended before, it would have
+        been the place of that one. While a process has places, a trajectory waits for none.
         """
         of_parent: defaultdict[int, list[int]] = defaultdict(list)
         for n, one in enumerate(self.doings):
@@ -165,18 +162,18 @@ class Lanes:
                 of_parent[self._parents[n]].append(n)
         for those in of_parent.values():
             running: list[tuple[int, int]] = []
-            ended: deque[int] = deque(maxlen=_MOST_ENDED)
+            last = -1
             for n in those:  # in the order of their begins
                 while running and running[0][0] <= self.doings[n].began:
-                    ended.append(heappop(running)[1])
+                    last = heappop(running)[1]
                 if len(running) + 1 < most[self.doings[n].who]:
                     self._instead[begin(n)] = self._around(n)
-                elif ended and len(running) < _MOST_PLACES:
-                    place = self._event(self.doings[ended[-1]].ended)
-                    self.places[place] = len(running) + 1
-                    self._instead[place] = [end(one) for one in ended] + [end(one) for _, one in running]
+                elif last >= 0 and len(running) < _MOST_PLACES:
+                    place = self._event(self.times[last])
+                    self.places.add(place)
+                    self._instead[place] = [last, *[one for _, one in running]]
                     self._instead[begin(n)] = [place]
-                heappush(running, (self.doings[n].ended, n))
+                heappush(running, (self.doings[n].ended, end(n)))
 
     def _event(self, time: int) -> int:
         """Make an event besides the begins and ends of spans."""
