@@ -52,7 +52,7 @@ def window(those: list[tuple[int, ...]], taken: list[tuple[int, int, int, int]])
 @example([(110, 50, 2, 8, 0, 1), (120, 20, 2, 8, 0, 0)], [], 0)  # each is inside of the other one
 @example([(110, 50, 2, 5, 2, 0)], [(2, 0, 200, 0)], 60)  # it is its own parent
 def test_the_path_adds_up(those: list[tuple[int, ...]], taken: Any, slack: int) -> None:
-    """From the begin of the step to its end, whatever spans there are; without a change, a replay takes the same time."""
+    """From the begin of the step to its end, whatever spans there are; an unchanged replay takes the same time."""
     folded = fold(window(those, taken))
     causes = Causes(folded, "", slack, dict.fromkeys(WHOS, 2))
     hops = [hop for hop in path_of(causes, folded.inner) if hop.ended > BEGAN]
