@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_rl.export import Exporter
+    from otel_rl.setup.directory import Manifest
 
 logger = log_of(__name__)
 _MOST_DESCRIPTORS = 65_536
@@ -89,6 +90,7 @@ def run_agent(
     patience: float = 1.0,
     of_archive: bool = False,
     exporters: Mapping[str, Callable[..., Exporter]] = REGISTERED,
+    manifest: Manifest | None = None,
 ) -> bool:
     """Run the agent of a run directory until it is done; return whether everything was delivered and nothing was lost.
 
@@ -98,6 +100,7 @@ def run_agent(
         patience: Seconds to wait for the end of another agent.
         of_archive: If true, the part was made from the archive of another machine.
         exporters: Factories that replace the registered ones, by name.
+        manifest: The settings, by default those of the run directory.
 
     Raises:
         FileNotFoundError: It is not a run directory.
@@ -108,7 +111,7 @@ def run_agent(
         ValueError: The manifest is damaged.
     """
     directory = run if isinstance(run, RunDirectory) else directories.at(run)
-    manifest = read_manifest(directory)
+    manifest = read_manifest(directory) if manifest is None else manifest
     share_with(manifest.agent.share)
     redaction.begin(manifest.agent.redact.patterns, manifest.agent.redact.names, os.environ)
     try:

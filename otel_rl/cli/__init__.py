@@ -12,6 +12,7 @@ from otel_rl.cli.bridge import bridge
 from otel_rl.cli.compare import compare
 from otel_rl.cli.ls import ls
 from otel_rl.cli.mcp import mcp
+from otel_rl.cli.replay import replay
 from otel_rl.cli.report import report
 from otel_rl.cli.run import run
 from otel_rl.cli.stack import stack
@@ -31,5 +32,5 @@ def main() -> None:
     hold_standard_descriptors()
 
 
-for command in (agent, bridge, compare, demo, ls, mcp, report, run, stack, token, top, watch, why):
+for command in (agent, bridge, compare, demo, ls, mcp, replay, report, run, stack, token, top, watch, why):
     main.add_command(command)

@@ -27,6 +27,8 @@ Factory = Any
 """A class or a function; called as `factory(run, **options)`."""
 _IS_INTERNAL = re.compile(r"head|.+_(attached|logs|traces)").fullmatch
 """What otel-rl adds to the exporters that a user names."""
+OTLP = "otlp_traces", "otlp_logs"
+"""The exporters that a user names `otlp`."""
 
 
 def public(group: str) -> list[str]:

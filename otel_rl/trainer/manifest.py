@@ -180,7 +180,7 @@ def exporters_and_readers(settings: Settings) -> tuple[list[Plugin], list[Plugin
         options = exporters.pop(name)
         if not otel_environment.sdk_is_disabled(os.environ):
             readers[name] = readers.get(name, {}) | options
-            exporters |= {"otlp_traces": {}, "otlp_logs": {}} if name == "otlp" else {}
+            exporters |= {one: {} for one in plugins.OTLP} if name == "otlp" else {}
     if settings.insecure and "prometheus" in readers:
         readers["prometheus"] = {"insecure": True} | readers["prometheus"]
     return list(exporters.items()), list(readers.items())
