@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import re
+import secrets
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
@@ -20,10 +22,11 @@ from otel_rl.archive.snapshot import Folder, Snapshot, machines
 from otel_rl.archive.tables import ROWS, STEPS, TABLES
 from otel_rl.archive.valid import FIRSTS, LATE, literal, valid, void_of
 from otel_rl.setup.parts import ARCHIVE
+from otel_rl.setup.private_directories import private_directory
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from otel_rl.archive.runs import Place
@@ -40,6 +43,10 @@ Attempts = Literal["valid", "all"]
 _TABLES = {table.name: table for table in TABLES}
 _TRIES, _PAUSE_S = 20, 0.02
 """How often files are listed while the writer deletes those of the tail, which it does every few minutes."""
+_MOST_MEMORY = "1GiB"
+"""Memory of DuckDB for results that need not fit into memory."""
+_AT_ONCE = 10_000
+"""Lines of a stream that are in memory."""
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -164,15 +171,52 @@ class _Reader:
         """
         return self._with_views(query, lambda cursor: selected(cursor, query, most), is_locked=True)
 
-    def _with_views(self, query: str, find: _Ask, *, is_locked: bool = False) -> Result:
-        words = set(re.findall(r"\w+", query.lower()))
+    def copy(self, query: str, file: Path, options: str) -> int:
+        """Write what a query finds into a file; return the number of lines. They need not fit into memory.
 
+        Args:
+            query: A query, as in `sql`.
+            file: The file, which is replaced.
+            options: Options of DuckDB's COPY, such as `FORMAT parquet`.
+
+        Raises:
+            duckdb.Error: The query is not valid.
+            OSError: The file cannot be written, or one was deleted meanwhile since the run goes on.
+        """
+        with self._spilling(query) as database:
+            database.execute(f"COPY ({query}) TO {literal(str(file))} ({options}, USE_TMP_FILE true)")
+            return int(database.fetchall()[0][0])
+
+    def stream(self, query: str) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the lines that a query finds, some at a time. They need not fit into memory.
+
+        Raises:
+            duckdb.Error: The query is not valid.
+            OSError: A file was deleted meanwhile, since the run goes on.
+        """
+        with self._spilling(query) as database:
+            database.execute(query)
+            while lines := database.fetchmany(_AT_ONCE):
+                yield lines
+
+    @contextmanager
+    def _spilling(self, query: str) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield a database with the tables of a query that writes to disk what takes more memory."""
+        place = private_directory() / f"spill.{secrets.token_hex(8)}"  # DuckDB makes it if needed, and removes it
+        settings: dict[str, Any] = {"memory_limit": _MOST_MEMORY, "temp_directory": str(place)}
+        try:
+            with self._connection.cursor() as cursor, duckdb.connect(":memory:", config=settings) as database:
+                _define(self._relations(_named_in(query), self._now(), cursor), database)
+                yield database
+        except duckdb.IOException as error:
+            raise OSError(errno.EIO, f"{error}; if the run goes on, try again") from error
+
+    def _with_views(self, query: str, find: _Ask, *, is_locked: bool = False) -> Result:
         def found(relations: Mapping[Table, str], cursor: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation | None:
-            for table, lines in relations.items():
-                cursor.execute(f"CREATE TEMP VIEW {table.name} AS {lines}")
+            _define(relations, cursor)
             return find(cursor)
 
-        return self._result(found, [table for table in TABLES if table.name in words], is_locked=is_locked)
+        return self._result(found, _named_in(query), is_locked=is_locked)
 
     def _lines(self, name: str, conditions: Iterable[str], order: str) -> Result:
         where = " AND ".join(condition for condition in conditions if condition) or "true"
@@ -200,11 +244,7 @@ class _Reader:
                 with ExitStack() as stack:
                     cursor = stack.enter_context(self._connection.cursor())
                     now = self._now()
-                    columns = f"{self._head}lines.* EXCLUDE (origin)"
-                    relations = {
-                        table: f"SELECT {columns} FROM ({self._of_table(table, now, cursor)}) AS lines"
-                        for table in tables
-                    }
+                    relations = self._relations(tables, now, cursor)
                     if is_locked:
                         cursor = stack.enter_context(duckdb.connect(":memory:"))  # settings are those of a database
                         lock(cursor, now.paths)
@@ -217,6 +257,11 @@ class _Reader:
                     raise
                 time.sleep(_PAUSE_S)
         raise AssertionError
+
+    def _relations(self, tables: Iterable[Table], now: Snapshot, cursor: duckdb.DuckDBPyConnection) -> dict[Table, str]:
+        """Return the query for the lines of each table."""
+        columns = f"{self._head}lines.* EXCLUDE (origin)"
+        return {table: f"SELECT {columns} FROM ({self._of_table(table, now, cursor)}) AS lines" for table in tables}
 
     def _of_table(self, table: Table, now: Snapshot, cursor: duckdb.DuckDBPyConnection) -> str:
         if not self._is_valid:
@@ -290,6 +335,18 @@ class RunsReader(_Reader):
         return self._latest(_TABLES["environment"], "attempt", "time_unix_nano")
 
 
+def _named_in(query: str) -> list[Table]:
+    """Return the tables that a query may read."""
+    words = set(re.findall(r"\w+", query.lower()))
+    return [table for table in TABLES if table.name in words]
+
+
+def _define(relations: Mapping[Table, str], database: duckdb.DuckDBPyConnection) -> None:
+    """Make a view of each table."""
+    for table, lines in relations.items():
+        database.execute(f"CREATE TEMP VIEW {table.name} AS {lines}")
+
+
 def named(columns: Sequence[str], names: Names) -> str:
     """Return the condition, in SQL, that one of the columns has one of the names, which can be globs."""
     if names is None:
@@ -304,7 +361,7 @@ def named(columns: Sequence[str], names: Names) -> str:
 
 
 def in_steps(steps: Steps) -> str:
-    """Return the condition, in SQL, that a line is of one of the steps."""
+    """Return the condition, in SQL, that a line is of one of the steps; empty if all are meant."""
     match steps:
         case None:
             return ""

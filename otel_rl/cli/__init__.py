@@ -10,6 +10,7 @@ import click
 from otel_rl.cli.agent import agent
 from otel_rl.cli.bridge import bridge
 from otel_rl.cli.compare import compare
+from otel_rl.cli.export import export
 from otel_rl.cli.ls import ls
 from otel_rl.cli.mcp import mcp
 from otel_rl.cli.replay import replay
@@ -32,5 +33,5 @@ def main() -> None:
     hold_standard_descriptors()
 
 
-for command in (agent, bridge, compare, demo, ls, mcp, replay, report, run, stack, token, top, watch, why):
+for command in (agent, bridge, compare, demo, export, ls, mcp, replay, report, run, stack, token, top, watch, why):
     main.add_command(command)

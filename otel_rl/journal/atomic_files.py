@@ -18,6 +18,7 @@ from otel_rl.journal.own_files import ForeignError, read_own, read_shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from typing import BinaryIO
 
 T = TypeVar("T")
 _MOST_DIGITS = 18
@@ -33,7 +34,20 @@ def write_atomically(path: Path, content: bytes, mode: int | None = None, at: in
     Raises:
         OSError: The file cannot be written. The error names `path`, not the temporary file.
     """
-    with _fresh(path, content, mode, at) as fresh:
+    with replacing(path, mode, at) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, mode: int | None = None, at: int | None = None) -> Iterator[BinaryIO]:
+    """Yield a file that takes the place of another one at the end, unless something is raised; as `write_atomically`.
+
+    Raises:
+        OSError: The file cannot be written. The error names `path`, not the temporary file.
+    """
+    with _fresh(path, mode, at) as (fresh, file):
+        yield file
+        file.close()
         os.replace(fresh, path, src_dir_fd=at, dst_dir_fd=at)
 
 
@@ -45,7 +59,9 @@ def write_first(path: Path, content: bytes) -> bool:
     Raises:
         OSError: The file cannot be written. The error names `path`, not the temporary file.
     """
-    with _fresh(path, content) as fresh:
+    with _fresh(path) as (fresh, file):
+        file.write(content)
+        file.close()
         try:
             os.link(fresh, path)
         except OSError:  # SFTP has no error for a file that exists, and the answer of NFS may have been lost
@@ -54,8 +70,8 @@ def write_first(path: Path, content: bytes) -> bool:
         else:
             return True
     try:
-        with open(path, "xb", opener=open_file) as file:
-            file.write(content)
+        with open(path, "xb", opener=open_file) as plain:
+            plain.write(content)
     except FileExistsError:
         return False
     except PermissionError:  # over sshfs, if another machine was faster
@@ -66,14 +82,13 @@ def write_first(path: Path, content: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def _fresh(path: Path, content: bytes, mode: int | None = None, at: int | None = None) -> Iterator[Path]:
-    """Write a temporary file next to `path`; remove it at the end if it is still there."""
+def _fresh(path: Path, mode: int | None = None, at: int | None = None) -> Iterator[tuple[Path, BinaryIO]]:
+    """Make a temporary file next to `path`; remove it at the end if it is still there."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # a pid is not unique: containers count from 1
     try:
         fd = open_file(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode, at)
         with open(fd, "wb") as file:  # noqa: PTH123
-            file.write(content)
-        yield fresh
+            yield fresh, file
     except OSError as error:
         error.filename, error.filename2 = str(path), None
         raise

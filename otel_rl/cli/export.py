@@ -1,0 +1,70 @@
+"""`otel-rl export`: write what a run recorded into files of other programs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal, cast
+
+import click
+
+from otel_rl.cli.replay import end, give
+from otel_rl.cli.runs import Run
+from otel_rl.cli.terminal import json_option, say, say_json
+from otel_rl.journal.modes import own_process
+
+_NAMES = {"perfetto": "trace.json.gz", "csv": "csv", "parquet": "parquet"}
+
+
+@click.command(short_help="Write a run for Perfetto, as CSV or Parquet, or send it by OTLP.")
+@click.argument("run", type=Run())
+@click.option("--to", "kind", required=True, type=click.Choice([*_NAMES, "otlp"]), help="The format.")
+@click.option("-o", "--output", "place", type=click.Path(path_type=Path), help="The file or directory to write.")
+@click.option("--from", "first", type=int, help="The first step.")
+@click.option("--to-step", "last", type=int, help="The last step.")
+@json_option
+def export(run: Path, kind: str, place: Path | None, first: int | None, last: int | None, *, as_json: bool) -> None:
+    """Write what RUN recorded into files of other programs: its valid history, or that of a range of steps.
+
+    RUN is a run directory, a directory of runs (the newest one), the id or the name of a run in OTEL_RL_DIR (runs), or
+    newest. Without -o, the files are in the run directory, or in the working directory if that one cannot be written.
+
+    \b
+    perfetto  the timeline, for https://ui.perfetto.dev: trace.json.gz
+    csv       a file for each table; rows.csv has a line for each step and a column for each metric
+    parquet   a file for each table
+    otlp      spans, rows and events of all attempts, to the address in OTEL_EXPORTER_OTLP_ENDPOINT
+    """  # noqa: D301 - click's mark
+    own_process()
+    if kind == "otlp":
+        if place is not None or first is not None or last is not None:
+            raise click.UsageError("otlp sends the whole run to OTEL_EXPORTER_OTLP_ENDPOINT: leave -o and steps out")
+        from otel_rl.agent.process import log_to_stderr
+
+        log_to_stderr()
+        end(is_complete=give(run, ["otlp"], None, again=True, as_json=as_json))
+    steps = None if first is None and last is None else slice(first or 0, None if last is None else last + 1)
+    place = place or (run if os.access(run, os.W_OK) else Path()) / _NAMES[kind]
+    found = _written(run, kind, place.absolute(), steps)
+    if as_json:
+        say_json({"run": str(run), "files": found})
+        return
+    for file in found:
+        say(file)
+    if kind == "perfetto":
+        say("Open it in https://ui.perfetto.dev, which keeps it in the browser.", err=True)
+
+
+def _written(run: Path, kind: str, place: Path, steps: slice | None) -> dict[str, int]:
+    """Write the files; return the number of lines or events in each."""
+    from otel_rl.archive.reader import open_run  # loads NumPy and DuckDB
+    from otel_rl.view.export import perfetto, tables
+
+    try:
+        opened = open_run(run)
+        if kind == "perfetto":
+            return {str(place): perfetto.write(opened, place, steps)}
+        counts = tables.write(opened, place, cast("Literal['csv', 'parquet']", kind), steps)
+    except FileNotFoundError as error:
+        raise click.ClickException(str(error)) from error
+    return {str(place / name): count for name, count in counts.items()}

@@ -1,0 +1,173 @@
+"""A run in files of other programs: what these read equals what was recorded."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_rl.archive.reader import open_run
+from otel_rl.archive.tables import TABLES
+from otel_rl.archive.writer import Writer
+from otel_rl.cli import main
+from otel_rl.export import Row, Span, Trajectory
+from otel_rl.view.export import perfetto, tables
+from otel_rl.view.export.lanes import Lanes
+from tests.view.hostile import HOSTILE
+from tests.view.recorded import Shape, record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHAPE = Shape(steps=8, resumed_at=6, nan_from=4, workers=2, gpus=True, texts=True, hostile=HOSTILE[0])
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """A run that was resumed, with NaN and hostile names."""
+    return record(tmp_path / "run", SHAPE)
+
+
+def events_in(file: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    return found
+
+
+def nanoseconds(text: str) -> int:
+    whole, _, rest = text.partition(".")
+    return int(whole) * 1000 + int(rest)
+
+
+def test_the_wide_table_has_each_value(recorded: Path, tmp_path: Path) -> None:
+    """Of the valid history, exactly; a line for each step, a column for each metric."""
+    tables.write(open_run(recorded), tmp_path / "csv", "csv", None)
+    with (tmp_path / "csv" / "rows.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    rows = open_run(recorded).rows()
+    found = {(int(line["step"]), name): float(text) for line in lines for name, text in line.items() if text}
+
+    assert [int(line["step"]) for line in lines] == list(range(SHAPE.steps))
+    for step, attempt, name, value in zip(rows["step"], rows["attempt"], rows["name"], rows["value"], strict=True):
+        assert repr(found[step, name]) == repr(float(value))
+        assert lines[step]["attempt"] == str(attempt)
+
+
+@pytest.mark.parametrize(
+    ("steps", "kept"), [(None, range(8)), (slice(2, 4), range(2, 4)), (slice(5, None), range(5, 8))]
+)
+def test_tables_in_parquet(recorded: Path, tmp_path: Path, steps: slice | None, kept: range) -> None:
+    """Another engine reads what the run's own reader returns, of the chosen steps; each table is there."""
+    counts = tables.write(open_run(recorded), tmp_path / "out", "parquet", steps)
+    with duckdb.connect() as connection:
+        for table in TABLES:
+            names = ", ".join(column.name for column in table.columns)
+            where = "step IS NOT NULL" if "step" in names.split(", ") and steps else "true"
+            lines = connection.sql(
+                f"SELECT {names} FROM read_parquet('{tmp_path}/out/{table.name}.parquet')"
+            ).fetchall()
+            every = open_run(recorded).sql(f"SELECT {names} FROM {table.name} WHERE {where}")
+            with duckdb.connect() as other:
+                expected = other.from_arrow(every).fetchall()
+            if "step" in names.split(", "):
+                place = names.split(", ").index("step")
+                expected = [line for line in expected if line[place] in (None, *kept)]
+            assert Counter(map(repr, lines)) == Counter(map(repr, expected))
+            assert counts[f"{table.name}.parquet"] == len(lines)
+
+
+def test_a_trace_has_each_span_at_its_time(recorded: Path, tmp_path: Path) -> None:
+    """To the nanosecond; in a thread, spans are inside of or after each other; NaN is left out."""
+    perfetto.write(open_run(recorded), tmp_path / "trace.json.gz", None)
+    events = events_in(tmp_path / "trace.json.gz")
+    slices = [event for event in events if event["ph"] == "X"]
+    spans = open_run(recorded).spans()
+    origin = min(spans["start_unix_nano"].tolist()) - min(nanoseconds(one["ts"]) for one in slices)
+    threads: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for one in slices:
+        start = nanoseconds(one["ts"])
+        threads[one["pid"], one["tid"]].append((start, start + nanoseconds(one["dur"])))
+    names = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+
+    assert {(one["args"]["span_id"], nanoseconds(one["ts"]), nanoseconds(one["dur"])) for one in slices} == {
+        (span_id, start - origin, duration)
+        for span_id, start, duration in zip(
+            spans["span_id"].tolist(), spans["start_unix_nano"].tolist(), spans["duration_ns"].tolist(), strict=True
+        )
+    }
+    assert all(nested(places) for places in threads.values())
+    assert {"metrics", "steps", f"rank 1 on node1{SHAPE.hostile}", f"rollout 0 on node1{SHAPE.hostile}"} <= names
+    assert "NaN" not in gzip.decompress((tmp_path / "trace.json.gz").read_bytes()).decode()
+
+
+def nested(places: list[tuple[int, int]]) -> bool:
+    """Return whether each span is inside of another one, or after it."""
+    opened: list[int] = []
+    for start, end in places:
+        while opened and opened[-1] <= start:
+            opened.pop()
+        if opened and end > opened[-1]:
+            return False
+        opened.append(end)
+    return True
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20), st.integers(-1, 20)), max_size=30))
+def test_lanes(spans: list[tuple[int, int, int]]) -> None:
+    """Whatever overlaps, and whatever is the parent of what: in a lane, spans are inside of or after each other."""
+    lanes, places = Lanes(), defaultdict(list)
+    for number, (start, duration, parent) in enumerate(sorted(spans, key=lambda one: (one[0], -one[1]))):
+        lane = lanes.place(start, start + duration, str(number), str(parent))
+        places[lane].append((start, start + duration))
+        assert lane < lanes.count
+
+    assert all(map(nested, places.values()))
+
+
+def test_flows_lead_to_the_step(tmp_path: Path) -> None:
+    """Without a training phase, a trajectory that was trained on has a flow to its step; one that was dropped, none."""
+    writer = Writer(tmp_path / "archive" / "local", 1 << 60)
+    writer.add(
+        Span("rl.trajectory", "a" * 32, "a" * 16, "", 100, 300),
+        Span("rl.trajectory", "b" * 32, "b" * 16, "", 200, 400),
+        Span("rl.loop", "c" * 32, "c" * 16, "", 500, 900, {"rl.loop.iteration": 1, "rl.run.attempt": 0}),
+    )
+    writer.add(Row(1, 900, {"loss": 0.5}, trace_id="c" * 32, span_id="c" * 16))
+    writer.add(
+        *(Trajectory(0, 1, 700, 0, how, 1, one * 32, one * 16) for one, how in (("a", "trained"), ("b", "stale")))
+    )
+    writer.save(seals=True)
+    perfetto.write(open_run(tmp_path), tmp_path / "trace.json.gz", None)
+    flows = [event for event in events_in(tmp_path / "trace.json.gz") if event["ph"] in "sf"]
+
+    assert [(one["ph"], one["ts"]) for one in flows] == [("s", "0.000"), ("f", "0.600")]
+    assert len({one["id"] for one in flows}) == 1
+
+
+@pytest.mark.parametrize("kind", ["perfetto", "csv", "parquet"])
+def test_the_files_are_named(recorded: Path, kind: str) -> None:
+    """As JSON with the number of lines or events; they are in the run directory, and are its owner's alone."""
+    result = CliRunner().invoke(main, ["export", str(recorded), "--to", kind, "--json"])
+    found = json.loads(result.stdout)
+
+    assert result.exit_code == 0
+    for name, count in found["files"].items():
+        assert name.startswith(str(recorded))
+        assert (recorded / name).stat().st_mode & 0o077 == 0
+        assert count >= 0
+
+
+@pytest.mark.parametrize("options", [["-o", "x"], ["--from", "3"]])
+def test_otlp_takes_whole_runs(recorded: Path, options: list[str]) -> None:
+    """A range or a file is a mistake, which the error names."""
+    result = CliRunner().invoke(main, ["export", str(recorded), "--to", "otlp", *options])
+
+    assert result.exit_code == 2
+    assert "otlp sends the whole run" in result.output
