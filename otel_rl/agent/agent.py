@@ -304,7 +304,7 @@ class Agent:
                 self._leave_unsent()
             except OSError as error:
                 logger.warning("records that the head lacks cannot be left for it: %s", error)
-        if said.waiting:
+        if said.waiting and not self._of_archive:
             logger.warning("%s; deliver it on %s with: %s", incomplete(said), *deliver_with(self._directory))
         return delivered and not self._losses.lost
 

@@ -100,7 +100,8 @@ def run_agent(
         patience: Seconds to wait for the end of another agent.
         of_archive: If true, the part was made from the archive of another machine.
         exporters: Factories that replace the registered ones, by name.
-        manifest: The settings, by default those of the run directory.
+        manifest: The settings of a replay, which a signal kills: the next one goes on. By default those of the run
+            directory.
 
     Raises:
         FileNotFoundError: It is not a run directory.
@@ -111,7 +112,8 @@ def run_agent(
         ValueError: The manifest is damaged.
     """
     directory = run if isinstance(run, RunDirectory) else directories.at(run)
-    manifest = read_manifest(directory) if manifest is None else manifest
+    is_replay = manifest is not None
+    manifest = manifest or read_manifest(directory)
     share_with(manifest.agent.share)
     redaction.begin(manifest.agent.redact.patterns, manifest.agent.redact.names, os.environ)
     try:
@@ -132,7 +134,7 @@ def run_agent(
             agent = Agent(directory, manifest, once=once, of_archive=of_archive, missing=missing, exporters=exporters)
         except Exception as error:
             raise _failed(directory, error) from error
-        if threading.current_thread() is threading.main_thread():
+        if not is_replay and threading.current_thread() is threading.main_thread():
             stop_signals.set_at((signal.SIGTERM,), agent.stopped)
         return agent.run(lock)
     finally:

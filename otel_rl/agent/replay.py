@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +18,7 @@ from otel_rl import semconv
 from otel_rl.agent import feed
 from otel_rl.agent.process import run_agent
 from otel_rl.agent.repair.refill import ARCHIVE_EXPORTER, UNLIMITED_BYTES, has_everything, refill
+from otel_rl.archive.delivered import Counts
 from otel_rl.archive.now import place_of as now_of
 from otel_rl.archive.plain import Plain
 from otel_rl.archive.replay import Replay, totals
@@ -43,24 +44,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from otel_rl.archive.delivered import Counts
-
 _IDLE_S = 60.0
 """Seconds without progress after which a destination that does not answer is given up, as an agent does by default."""
 _SAYS_WHERE = ("_ENDPOINT", "_URI", "_URL", "_MODE", "_ENTITY", "_EXPERIMENT_NAME")
 """Endings of the variables by which exporters find their destination."""
 
 
-class Replayed(NamedTuple):
-    """What a replay has done.
+class Replayed(msgspec.Struct, frozen=True):
+    """The result of a replay.
 
     Attributes:
         new: Number of items by exporter and kind that were new to it, those that its destination had already included.
-        is_complete: Whether each destination has everything.
+        complete: Whether each destination has everything.
     """
 
     new: dict[str, Counts]
-    is_complete: bool
+    complete: bool
 
 
 def exporters_of(names: Sequence[str]) -> dict[str, dict[str, object]]:

@@ -7,13 +7,20 @@ from pathlib import Path
 from typing import Literal, cast
 
 import click
+import msgspec
 
 from otel_rl.cli.replay import end, give
 from otel_rl.cli.runs import Run
-from otel_rl.cli.terminal import json_option, say, say_json
+from otel_rl.cli.terminal import say, say_json
 from otel_rl.journal.modes import own_process
 
 _NAMES = {"perfetto": "trace.json.gz", "csv": "csv", "parquet": "parquet"}
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """The number of lines or events by file."""
+
+    files: dict[str, int]
 
 
 @click.command(short_help="Write a run for Perfetto, as CSV or Parquet, or send it by OTLP.")
@@ -22,7 +29,7 @@ _NAMES = {"perfetto": "trace.json.gz", "csv": "csv", "parquet": "parquet"}
 @click.option("-o", "--output", "place", type=click.Path(path_type=Path), help="The file or directory to write.")
 @click.option("--from", "first", type=int, help="The first step.")
 @click.option("--to-step", "last", type=int, help="The last step.")
-@json_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def export(run: Path, kind: str, place: Path | None, first: int | None, last: int | None, *, as_json: bool) -> None:
     """Write what RUN recorded into files of other programs: its valid history, or that of a range of steps.
 
@@ -45,9 +52,11 @@ def export(run: Path, kind: str, place: Path | None, first: int | None, last: in
         end(is_complete=give(run, ["otlp"], None, again=True, as_json=as_json))
     steps = None if first is None and last is None else slice(first or 0, None if last is None else last + 1)
     place = place or (run if os.access(run, os.W_OK) else Path()) / _NAMES[kind]
+    if kind == "perfetto" and not os.access(place.absolute().parent, os.W_OK):
+        raise click.ClickException(f"{place.absolute().parent} is not a directory that can be written")
     found = _written(run, kind, place.absolute(), steps)
     if as_json:
-        say_json({"run": str(run), "files": found})
+        say_json(_Written(found))
         return
     for file in found:
         say(file)
@@ -60,11 +69,8 @@ def _written(run: Path, kind: str, place: Path, steps: slice | None) -> dict[str
     from otel_rl.archive.reader import open_run  # loads NumPy and DuckDB
     from otel_rl.view.export import perfetto, tables
 
-    try:
-        opened = open_run(run)
-        if kind == "perfetto":
-            return {str(place): perfetto.write(opened, place, steps)}
-        counts = tables.write(opened, place, cast("Literal['csv', 'parquet']", kind), steps)
-    except FileNotFoundError as error:
-        raise click.ClickException(str(error)) from error
+    opened = open_run(run)
+    if kind == "perfetto":
+        return {str(place): perfetto.write(opened, place, steps)}
+    counts = tables.write(opened, place, cast("Literal['csv', 'parquet']", kind), steps)
     return {str(place / name): count for name, count in counts.items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from otel_rl.cli.runs import Run
-from otel_rl.cli.terminal import json_option, say, say_json
+from otel_rl.cli.terminal import say, say_json
 from otel_rl.journal.modes import own_process
 
 
@@ -28,7 +28,7 @@ from otel_rl.journal.modes import own_process
     help="A directory for files that exporters write, by project and run.  [default: the run directory]",
 )
 @click.option("--again", is_flag=True, help="Forget earlier replays; destinations still say what they have.")
-@json_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def replay(run: Path, names: str, into: Path | None, *, again: bool, as_json: bool) -> None:
     """Give what RUN recorded to exporters that it did not have, with its own times, steps and attempts.
 
@@ -60,15 +60,16 @@ def give(run: Path, names: list[str], into: Path | None, *, again: bool, as_json
         raise click.ClickException(f"another process replays {run} to the same destination") from None
     except PermissionError as error:
         raise click.ClickException(f"{error.filename} cannot be written; give another directory: -o DIR") from None
-    except (SettingsError, StartError, ValueError, FileNotFoundError) as error:
+    except (SettingsError, StartError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     if as_json:
-        say_json({"run": str(run), "complete": found.is_complete, "new": found.new})
-        return found.is_complete
+        say_json(found)
+        return found.complete
     for name, new in found.new.items():
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(new.items()))
-        say(f"{name}: {kinds or 'nothing new; --again asks the destination what it has'}")
-    return found.is_complete
+        nothing = "nothing new; --again asks the destination what it has" if found.complete else "nothing"
+        say(f"{name}: {kinds or nothing}")
+    return found.complete
 
 
 def end(*, is_complete: bool) -> None:

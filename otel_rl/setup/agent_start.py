@@ -70,7 +70,7 @@ _FIXES = {
     **dict.fromkeys(("retention", "outbox_retention"), "raise journal_limit, or repair the exporter"),
     **dict.fromkeys(("torn_bytes", "undecodable"), "check the disk"),
     **dict.fromkeys(("journals_missing", "outbox_damaged"), "exclude local/ from cleaners"),
-    "refused_by_exporter": "repair what agent.log names",
+    "refused_by_exporter": "repair what the agent's log names",
     "lost_between_machines": "give the Collector a queue on disk",
     "open_spans": "too many were open at once; end them: use `with`",
     "name_limit": "leave ids out of names of metrics, or raise rows.limit",

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import sys
+import threading
 from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 from otel_rl.archive.replay import Replay
+from otel_rl.delivery.plugins import find_exporter
 from otel_rl.export import Machine, Params, Row, Span, Table
 from tests import collector as collectors
 from tests.exporters import wandb_file
@@ -146,46 +150,82 @@ def test_a_collector_has_what_the_archive_has(recorded: Path, protocol: str) -> 
     assert all(str(row.time_unix_nano) in collector.text() for row in rows_of(recorded))
 
 
+def test_what_a_receiver_refuses(recorded: Path) -> None:
+    """An export by OTLP exits with 1, and says how many items were refused."""
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(400)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        command = [sys.executable, "-m", "otel_rl.cli", "export", str(recorded), "--to", "otlp", "--json"]
+        process = start(command, recorded.parent, OTEL_EXPORTER_OTLP_ENDPOINT=address)
+        output, errors = process.communicate(timeout=120)
+        server.shutdown()
+    spans = sum(isinstance(item, Span) for item in items_of(recorded))
+
+    assert process.returncode == 1
+    assert not json.loads(output)["complete"]
+    assert f"otlp_traces: {spans} refused_by_exporter lost" in errors
+
+
 class Killed:
-    """TensorBoard's exporter in a process that is killed after some batches, the first time."""
+    """An exporter, named by a variable, in a process that is killed once after some rows."""
 
     batch_size = 4
 
     def __new__(cls, run: Any) -> Any:
-        """Return the exporter, which kills its process once."""
-        import os
+        """Return the exporter, which kills its process the first time."""
+        exported = 0
+        made = find_exporter(os.environ["KILLED"])(run)
+        export, mark = made.export, Path(run.directory, "killed")
 
-        from otel_rl_exporters.jsonl import JsonlExporter
+        def then_kill(items: Sequence[Item]) -> None:
+            nonlocal exported
+            export(items)
+            exported += sum(isinstance(item, Row) for item in items)
+            if exported > SHAPE.steps // 2 and not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
 
-        class Killing(JsonlExporter):
-            exported = 0
-
-            def export(self, items: Sequence[Item]) -> None:
-                super().export(items)
-                self.exported += sum(isinstance(item, Row) for item in items)
-                mark = Path(run.directory, "killed")
-                if self.exported > SHAPE.steps // 2 and not mark.exists():
-                    mark.touch()
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        return Killing(run)
+        made.export = then_kill  # type: ignore[method-assign]
+        return made
 
 
-def test_a_kill_in_the_middle(recorded: Path) -> None:
-    """The next replay completes it: each row is there once."""
+@pytest.mark.parametrize("tracker", [pytest.param(Jsonl(), id="jsonl"), *TRACKERS])
+def test_a_kill_in_the_middle(tracker: Tracker, recorded: Path) -> None:
+    """The next replay completes it: nothing is there twice, and nothing is missing."""
+    prepared(recorded, tracker)
     name = "tests.agent.test_replay:Killed"
     command = [sys.executable, "-m", "otel_rl.cli", "replay", str(recorded), "--to", name]
-    root = str(Path(__file__).parents[2])
-    killed = start(command, recorded.parents[2], PYTHONPATH=root)
+    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "KILLED": tracker.exporter, "WANDB_MODE": "offline"}
+    killed = start(command, recorded.parents[2], **environment)
     killed.communicate(timeout=120)
-    partly = Jsonl().points(recorded)["reward"]
-    replay(recorded, name, PYTHONPATH=root)
+    replay(recorded, name, **environment)
+    expected = points_of(tracker, items_of(recorded))
+    if isinstance(tracker, Jsonl):  # its lines have the attempt apart from the values
+        del expected["rl/attempt"]
 
     assert killed.returncode == -signal.SIGKILL
-    assert 0 < len(partly) < len(rows_of(recorded))
-    assert {name: Counter(found) for name, found in Jsonl().points(recorded).items()} == {
-        name: found for name, found in points_of(Jsonl(), items_of(recorded)).items() if name != "rl/attempt"
-    }
+    assert found_in(tracker, recorded, tuple(expected)) == expected
+
+
+def found_in(tracker: Tracker, directory: Path, names: tuple[str, ...]) -> dict[str, Counter[tuple[int, object]]]:
+    """Return how often a tracker has each point; the killed service of W&B may have left a file without an end."""
+    if isinstance(tracker, Wandb):
+        wandb_file.wait_until_written(str(directory), last_alone=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wandb_file, "wait_until_written", lambda _: None)
+            return {name: Counter(found) for name, found in tracker.points(directory, *names).items()}
+    return {name: Counter(found) for name, found in tracker.points(directory, *names).items()}
 
 
 def test_a_run_without_an_archive(recorded: Path) -> None:

@@ -83,7 +83,7 @@ _ALLOWED = {
                 *(f"otel_rl/archive/{name}.py" for name in ("delivered", "files", "thinning", "writer")),
                 *(f"otel_rl/journal/{name}.py" for name in ("claim", "exit_status", "signals", "writer")),
                 *(f"otel_rl/otlp/bridge/{name}.py" for name in ("runs", "seen")),
-                "otel_rl/agent/once.py",
+                *("otel_rl/agent/once.py", "otel_rl/agent/replay.py"),
                 "otel_rl/setup/agent_start.py",
                 "otel_rl/trainer/session.py",
             ),
@@ -98,7 +98,10 @@ _SHARED_PLACES = {
     "otel_rl/setup/trainings.py": "`.trainings-UID/`",
     "otel_rl/otlp/bridge/runs.py": "`.bridge/`",
     **dict.fromkeys(
-        ("otel_rl/setup/private_directories.py", "otel_rl/agent/once.py", "otel_rl/trainer/opening.py"),
+        (
+            *("otel_rl/setup/private_directories.py", "otel_rl/agent/once.py", "otel_rl/agent/replay.py"),
+            *("otel_rl/trainer/opening.py", "otel_rl/archive/reader.py"),
+        ),
         "`otel-rl-UID/`",
     ),
     **dict.fromkeys(("otel_rl/setup/directory.py", "otel_rl/setup/parts.py"), "a run directory"),
