@@ -189,7 +189,7 @@ def test_the_phase_that_made_the_difference_is_named(tmp_path: Path) -> None:
     assert found.phases[0].phase == "generate"
     assert found.exit_code == 1
     assert found.gates[0].sentence.startswith("throughput:-1%: beyond (-")
-    assert found.gates[1].decision == "within"
+    assert found.gates[1].sentence.startswith("reward:-0.05: cannot tell with one run on each side")
     assert "slower: generate 23.9 s" in found.sentences[0]
 
 

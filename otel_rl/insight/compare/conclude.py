@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _RELATIVE = (THROUGHPUT, "step_time", "memory_peak", "memory", "tokens_per_second")
 """Metrics whose differences are fractions; those of others are in the metric's unit."""
+_OF_MACHINES = (*_RELATIVE, "goodput", STEPS_PER_SECOND, STEP_TIME)
+"""Metrics of which the steps of one run are enough. Two trainings differ in all others, if only by their seeds."""
 _MORE_IS_BETTER: dict[str, bool] = {
     THROUGHPUT: True,
     "tokens_per_second": True,
@@ -65,6 +67,7 @@ def compare(
     found = {metric: (name, one) for metric in _SHOWN for name, one in [_difference(sides, metric)] if one is not None}
     results = [_decided(sides, gate) for gate in gates]
     metrics = tuple(_told(metric, name, one) for metric, (name, one) in found.items())
+    luck = [metric for metric, (name, _) in found.items() if _is_luck(sides, metric, name)]
     phases = _phases(sides, first, last)
     are_equal, first_difference = _first_difference(sides)
     return Comparison(
@@ -73,7 +76,7 @@ def compare(
         by="tokens" if by_tokens else "step",
         first=first,
         last=last,
-        sentences=tuple(sentences(metrics, phases, first_difference, are_equal=are_equal)),
+        sentences=tuple(sentences(metrics, phases, first_difference, luck, are_equal=are_equal)),
         metrics=metrics,
         phases=phases,
         changes=tuple(_changes(sides.base[-1], sides.new[-1])),
@@ -108,6 +111,9 @@ def _decided(sides: Sides, gate: Gate) -> GateResult:
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(f"invalid gate {gate}: the runs have no metric {gate.metric}{hint}")
     decision = gate.decide(found)
+    if found is not None and decision != "unknown" and found.gap and _is_luck(sides, gate.metric, name):
+        sentence = f"{gate}: cannot tell with one run on each side, since seeds differ too ({size(found)})."
+        return GateResult(gate=str(gate), decision="unknown", sentence=sentence)
     needs = None
     if found is None:
         return GateResult(
@@ -123,6 +129,12 @@ def _decided(sides: Sides, gate: Gate) -> GateResult:
         text = decision
     sentence = f"{gate}: {text} ({size(found)})."
     return GateResult(gate=str(gate), decision=decision, sentence=sentence, needs_steps=needs)
+
+
+def _is_luck(sides: Sides, metric: str, name: str) -> bool:
+    """Return whether a difference may be that of seeds: of what a policy does, between single runs."""
+    of_machine = metric in _OF_MACHINES or sides.new[-1].names.get(name, False)
+    return not of_machine and min(len(sides.base), len(sides.new)) == 1
 
 
 def _told(metric: str, name: str, found: Difference) -> MetricDifference:

@@ -24,11 +24,21 @@ def sentences(
     metrics: Sequence[MetricDifference],
     phases: Sequence[PhaseDifference],
     first_difference: FirstDifference | None,
+    luck: Sequence[str],
     *,
     are_equal: bool,
 ) -> list[str]:
-    """Return the sentences, the most important first; `are_equal` says that logged values begin equally."""
+    """Return the sentences, the most important first.
+
+    Args:
+        metrics: The main metrics.
+        phases: The phases, the one with the largest difference first.
+        first_difference: Where runs that begin equally first differ.
+        luck: The metrics whose differences may be those of seeds.
+        are_equal: Whether logged values begin equally.
+    """
     found: list[str] = []
+    of_seeds = 0
     of_metric = {one.metric: one for one in metrics}
     speed, times = of_metric.get(THROUGHPUT), of_metric.get("step_time")
     if speed is not None and speed.way != "same":
@@ -44,6 +54,11 @@ def sentences(
         size = _percents(one) if one.is_relative else wording.number(abs(one.difference))
         ends = "" if one.is_relative else f" ({wording.number(one.base)} → {wording.number(one.new)})"
         found.append(f"{one.name} is {size} {sign}{ends}.")
+        of_seeds += one.metric in luck
+    if of_seeds:
+        found.append(
+            "Between single runs, what the policy does can differ by the seed alone: give several on each side."
+        )
     if are_equal and first_difference is None:
         found.append("All values that the trainers logged are equal.")
     elif first_difference is not None:
