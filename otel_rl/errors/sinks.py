@@ -29,7 +29,8 @@ _DEVICES = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9¹²³])(\.|\Z)", re.IGNOR
 ACTIVE = (
     r"\x00-\x1f\x7f-\x9f"  # they move the cursor, ring the bell, begin an escape sequence
     r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f"  # they end a line, or change the direction of the text
-    r"\xad\u200b\u2060-\u2065\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # they are invisible
+    r"\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2060-\u2065\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb"
+    r"\U000e0000-\U000e01ef"  # they are invisible
     r"\ud800-\udfff"  # they cannot be encoded
 )
 """Characters that no line of a terminal or of a log may have, as a set of a regular expression."""

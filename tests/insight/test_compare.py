@@ -297,3 +297,16 @@ def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["compare", place, place, "--html", str(tmp_path / "no" / "page.html")])
 
     assert (result.exit_code, "No such file or directory" in result.output) == (3, True)
+
+
+def test_values_that_are_no_numbers(tmp_path: Path) -> None:
+    """If the new side has NaN where the base has none, it is beyond each gate on the metric, and said first."""
+
+    def run(name: str, broken: float) -> RunReader:
+        values = lambda step, _rank: {"reward": broken if step > 30 else 0.5, "loss": 0.1}  # noqa: E731
+        return play(tmp_path / name, Played(values=values), 60)
+
+    found = compare([run("base", 0.5)], [run("new", math.nan)], gates_of("reward:-90%,loss:+90%"))
+
+    assert [one.decision for one in found.gates] == ["beyond", "within"]
+    assert found.sentences[0] == "reward is NaN or infinite in 29 of 60 steps of the new side."

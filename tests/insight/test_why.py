@@ -127,8 +127,9 @@ def test_a_phase(tmp_path: Path) -> None:
     ("steps", "phase", "message"),
     [
         ((99, 99), "", "no span of step 99; it has steps 0 to 11"),
-        ((50, 60), "", "no span of steps 50 to 60"),
-        (None, "reward", "no span of a phase reward"),
+        ((50, 60), "", "no span of these steps; it has steps 0 to 11"),
+        ((9, 2), "", "the first step, 9, is behind the last one, 2"),
+        (None, "reward", "no phase reward; it has generate"),
     ],
 )
 def test_what_cannot_be_explained(tmp_path: Path, steps: tuple[int, int] | None, phase: str, message: str) -> None:
@@ -264,3 +265,31 @@ def test_as_json(tmp_path: Path) -> None:
     found = msgspec.json.decode(result.output, type=Why)
 
     assert (found.steps, found.parts[0].name) == ((3,), "generate")
+
+
+def test_steps_that_are_slow_for_other_reasons(tmp_path: Path) -> None:
+    """The slowest one is explained; of the others, the answer names the reason."""
+    late = {6: ("generate", 9.0), 9: ("update_actor", 5.0), 15: ("generate", 8.0)}
+
+    def phases(step: int, _rank: int) -> dict[str, float]:
+        phase, seconds = late.get(step, ("", 0.0))
+        return {name: 2.0 + seconds * (name == phase) for name in ("generate", "update_actor")}
+
+    found = played(tmp_path, Played(phases=phases), 20)
+
+    assert found.steps == (6, 15)
+    assert found.notes == ("Step 9 was slow for another reason: +5 s, update_actor.",)
+    assert found.parts[0].saves_seconds == pytest.approx(8.5, abs=0.01)
+
+
+def test_a_span_of_a_broken_program(tmp_path: Path) -> None:
+    """A duration beyond all times is left out, and the step is explained."""
+    directory = tmp_path / "run"
+    player = Player(directory, Played(phases=lambda step, _: {"generate": 30.0 if step == 5 else 10.0}))
+    player.start()
+    player.steps(range(8))
+    player.add(Span("x", "a" * 32, "b" * 16, "", player.now - 60 * S, (1 << 63) - 1, {"rl.rank": 0}))
+    player.finish()
+    found = why(player.open())
+
+    assert (found.steps, found.parts[0].name) == ((5,), "generate")

@@ -237,6 +237,11 @@ def test_slow_steps_have_their_path(tmp_path: Path) -> None:
     assert len(stages) < path.count("<rect") <= len(found.path)
 
 
+def test_a_text_cannot_reverse_others() -> None:
+    """Characters that change the direction of the text behind them are replaced."""
+    assert tag("p", "a\u202eb\u2066c") == "<p>a\ufffdb\ufffdc</p>"
+
+
 def test_texts_cannot_become_markup() -> None:
     """Whatever a text is, an element has it as its text, and a data block has it as JSON."""
     for text in HOSTILE:

@@ -20,6 +20,7 @@ from otel_rl.insight.compare.comparison import (
 from otel_rl.insight.compare.difference import difference
 from otel_rl.insight.compare.sentences import sentences, size
 from otel_rl.insight.compare.sides import STEPS_PER_SECOND, THROUGHPUT, Sides
+from otel_rl.insight.series import Series
 from otel_rl.insight.work import works
 from otel_rl.semconv.main_metrics import STEP_TIME, entries
 
@@ -67,6 +68,7 @@ def compare(
     found = {metric: (name, one) for metric in _SHOWN for name, one in [_difference(sides, metric)] if one is not None}
     results = [_decided(sides, gate) for gate in gates]
     metrics = tuple(_told(metric, name, one) for metric, (name, one) in found.items())
+    broken = [f"{one}." for metric in _SHOWN if (one := _not_finite(sides, metric))]
     luck = [metric for metric, (name, _) in found.items() if _is_luck(sides, metric, name)]
     phases = _phases(sides, first, last)
     are_equal, first_difference = _first_difference(sides)
@@ -76,7 +78,7 @@ def compare(
         by="tokens" if by_tokens else "step",
         first=first,
         last=last,
-        sentences=tuple(sentences(metrics, phases, first_difference, luck, are_equal=are_equal)),
+        sentences=tuple(broken) + tuple(sentences(metrics, phases, first_difference, luck, are_equal=are_equal)),
         metrics=metrics,
         phases=phases,
         changes=tuple(_changes(sides.base[-1], sides.new[-1])),
@@ -111,6 +113,8 @@ def _decided(sides: Sides, gate: Gate) -> GateResult:
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(f"invalid gate {gate}: the runs have no metric {gate.metric}{hint}")
     decision = gate.decide(found)
+    if missing := _not_finite(sides, gate.metric):
+        return GateResult(gate=str(gate), decision="beyond", sentence=f"{gate}: beyond, since {missing}.")
     if found is not None and decision != "unknown" and found.gap and _is_luck(sides, gate.metric, name):
         sentence = f"{gate}: cannot tell with one run on each side, since seeds differ too ({size(found)})."
         return GateResult(gate=str(gate), decision="unknown", sentence=sentence)
@@ -129,6 +133,20 @@ def _decided(sides: Sides, gate: Gate) -> GateResult:
         text = decision
     sentence = f"{gate}: {text} ({size(found)})."
     return GateResult(gate=str(gate), decision=decision, sentence=sentence, needs_steps=needs)
+
+
+def _not_finite(sides: Sides, metric: str) -> str:
+    """Return in words how many values of the new side are NaN or infinite, if those of the base are not."""
+    name, base, new = sides.metric(metric)
+    bad, all_of = (sum(len(part(one).steps) for one in new) for part in (_bad, lambda one: one))
+    if not bad or any(_bad(one) for one in base):
+        return ""
+    return f"{name} is NaN or infinite in {bad:,} of {wording.count(all_of, 'step')} of the new side"
+
+
+def _bad(series: Series) -> Series:
+    kept = ~np.isfinite(series.values)
+    return Series(series.steps[kept], series.values[kept])
 
 
 def _is_luck(sides: Sides, metric: str, name: str) -> bool:

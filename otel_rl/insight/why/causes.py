@@ -171,7 +171,7 @@ class Causes(Lanes):
         ranks = [those for (step, _), those in trainer.items() if step == window.step]
         named = [end(n) for those in ranks for n in those if not phase or self.doings[n].work.name == phase]
         others = (end(n) for n, one in enumerate(self.doings) if one.step == window.step and one.parent < 0)
-        self._instead[last] = named or list(others)
+        self._instead[last] = named or list(others) or [self.begin]
         return last
 
 

@@ -12,7 +12,7 @@ from otel_rl.insight import wording
 from otel_rl.insight.recorded import Recorded
 from otel_rl.insight.why.answer import Part, Stage, Why
 from otel_rl.insight.why.paths import Paths, work_of
-from otel_rl.insight.why.sentences import sentences
+from otel_rl.insight.why.sentences import name_of, sentences
 from otel_rl.insight.why.steps import MOST_EXPLAINED, Wall, slow_of, usual_of
 from otel_rl.insight.why.what_if import OF_TRAJECTORIES, saves_of
 from otel_rl.insight.why.window import Work, read_window, walls
@@ -47,19 +47,20 @@ def why(run: RunReader, steps: tuple[int, int] | None = None, phase: str = "") -
     """
     recorded = Recorded(run)
     known = [Wall(*one) for one in walls(run, phase)]
-    explained = _explained(known, steps, phase)
+    slow = slow_of(known)
+    explained = _explained(recorded, known, slow, steps, phase)
     windows = [read_window(run, *one) for one in explained]
     largest = max(1, *(len(one.spans.began) for one in windows))
     most = max(_LEAST_USUAL, min(_MOST_USUAL, _MOST_SPANS // largest))
-    are_slow = steps is not None or bool(slow_of(known))
+    are_slow = bool(slow) or (steps is not None and steps[0] == steps[1])
     usual_windows = [read_window(run, *one) for one in usual_of(known, explained, most)] if are_slow else []
     paths = Paths(recorded, [*windows, *usual_windows], phase)
-    found, usual = [paths.of(one) for one in windows], [paths.of(one) for one in usual_windows]
-    parts = _parts(recorded, found, usual)
+    usual = [paths.of(one) for one in usual_windows]
+    found, others = _alike([paths.of(one) for one in windows], usual)
+    parts = _parts(recorded, found, usual, [(one.began, one.ended) for one in slow])
     seconds = fmean(one.window.seconds for one in found)
     usual_seconds = fmean(one.window.seconds for one in usual) if usual else None
-    slowest = max(found, key=lambda one: one.window.seconds)
-    depends = _depends(paths, slowest, parts)
+    depends = _depends(paths, found[0], parts)
     notes = _notes(parts, are_slow=are_slow, clocks=paths.clocks, seconds=seconds, depends=depends)
     return Why(
         steps=tuple(one.window.step for one in found),
@@ -69,30 +70,66 @@ def why(run: RunReader, steps: tuple[int, int] | None = None, phase: str = "") -
         usual_seconds=usual_seconds,
         sentences=tuple(sentences([one.window.step for one in found], phase, seconds, usual_seconds, parts)),
         parts=parts,
-        path=tuple(_stages(recorded, slowest)),
+        path=tuple(_stages(recorded, found[0])),
         clocks_seconds=paths.clocks,
-        notes=tuple(notes),
+        notes=(*(_of_others(those, work, usual) for work, those in others.items()), *notes),
     )
 
 
-def _explained(known: Sequence[Wall], steps: tuple[int, int] | None, phase: str) -> list[Wall]:
-    """Return the steps to explain.
+def _alike(found: list[Found], usual: Sequence[Found]) -> tuple[list[Found], dict[Work, list[Found]]]:
+    """Return the steps that are slow for the reason of the slowest one, and the others by their reason.
+
+    The reason of a step is the work that takes the most time more than usual on its path.
+    """
+    if not usual:
+        return found, {}
+    groups: dict[Work, list[Found]] = {}
+    for one in found:
+        groups.setdefault(max(one.seconds, key=lambda work: _longer(one, work, usual)), []).append(one)
+    first, *others = groups
+    return groups[first], {work: groups[work] for work in others}
+
+
+def _longer(found: Found, work: Work, usual: Sequence[Found]) -> float:
+    return found.seconds.get(work, 0.0) - fmean(one.seconds.get(work, 0.0) for one in usual)
+
+
+def _of_others(found: Sequence[Found], work: Work, usual: Sequence[Found]) -> str:
+    """Return in words why other steps were slow."""
+    more = fmean(_longer(one, work, usual) for one in found)
+    names = wording.names([wording.integer(one.window.step) for one in found])
+    subject = f"Step {names} was" if len(found) == 1 else f"Steps {names} were"
+    return f"{subject} slow for another reason: +{wording.seconds(more)}, {name_of(work.kind, work.name)}."
+
+
+def _explained(
+    recorded: Recorded, known: Sequence[Wall], slow: Sequence[Wall], steps: tuple[int, int] | None, phase: str
+) -> list[Wall]:
+    """Return the steps to explain, the slowest first: of several, the slow ones, or else the one in the middle.
 
     Raises:
         ValueError: There are none.
     """
     if not known:
-        what = f"phase {phase}" if phase else "step"
-        raise ValueError(f"the run has no span of a {what}: give the trainer steps with run.step, and phases")
-    if steps is None:
-        slow = slow_of(known) or [sorted(known, key=lambda one: one.seconds)[len(known) // 2]]
-        return slow[:MOST_EXPLAINED]
-    first, last = steps
-    found = [one for one in known if first <= one.step <= last]
-    if not found:
-        number = f"step {first}" if first == last else f"steps {first} to {last}"
+        raise ValueError(_nothing(recorded, phase))
+    first, last = steps or (known[0].step, known[-1].step)
+    if first > last:
+        raise ValueError(f"the first step, {first}, is behind the last one, {last}")
+    inside = sorted((one for one in known if first <= one.step <= last), key=lambda one: -one.seconds)
+    if not inside:
+        number = f"step {first}" if first == last else "these steps"
         raise ValueError(f"the run has no span of {number}; it has steps {known[0].step} to {known[-1].step}")
-    return sorted(found, key=lambda one: -one.seconds)[:MOST_EXPLAINED]
+    return [one for one in inside if one in slow][:MOST_EXPLAINED] or [inside[len(inside) // 2]]
+
+
+def _nothing(recorded: Recorded, phase: str) -> str:
+    """Return why there is nothing to explain."""
+    if recorded.damaged:
+        return f"files of the archive are damaged: {', '.join(map(str, recorded.damaged[:3]))}"
+    phases = dict.fromkeys(one.phase for one in recorded.spans if one.kind == "phase" and one.phase)
+    if phase and phases:
+        return f"the run has no phase {phase}; it has {wording.names(sorted(phases), 12)}"
+    return "the run has no span of a step: give the trainer steps with run.step, and phases"
 
 
 def _depends(paths: Paths, slowest: Found, parts: Sequence[Part]) -> bool:
@@ -104,7 +141,9 @@ def _depends(paths: Paths, slowest: Found, parts: Sequence[Part]) -> bool:
     return any(one.seconds.get(top, 0.0) < least for one in paths.by_other_clocks(slowest))
 
 
-def _parts(recorded: Recorded, found: Sequence[Found], usual: Sequence[Found]) -> tuple[Part, ...]:
+def _parts(
+    recorded: Recorded, found: Sequence[Found], usual: Sequence[Found], slow: list[tuple[int, int]]
+) -> tuple[Part, ...]:
     """Return the parts, those first that would save the most, then those that changed the most."""
     works = list({work: None for one in (*found, *usual) for work in one.reach})
     now, before = (_means(works, [one.seconds for one in those]) for those in (found, usual))
@@ -112,7 +151,7 @@ def _parts(recorded: Recorded, found: Sequence[Found], usual: Sequence[Found]) -
     least = _LEAST_REPLAYED * fmean(one.window.seconds for one in found)
     longer = {work: max(now[work] - before[work], reach[work] - reached[work]) for work in works}
     replayed = sorted((work for work in works if usual and longer[work] > least), key=lambda work: -longer[work])
-    saves = saves_of(found, usual, replayed[:_MOST_REPLAYED])
+    saves = saves_of(found, usual, replayed[:_MOST_REPLAYED], slow)
     parts = [
         _part(recorded, work, found, now[work], before[work] if usual else None, saves.get(work)) for work in works
     ]

@@ -79,11 +79,21 @@ class Times:
         return self.replay.seconds((self._took - less).tolist())
 
 
-def saves_of(found: Sequence[Found], usual: Sequence[Found], works: Sequence[Work]) -> dict[Work, float]:
-    """Return the mean seconds that steps would save if some work took its usual time, one at a time."""
+Ranges = list[tuple[int, int]]
+
+
+def saves_of(found: Sequence[Found], usual: Sequence[Found], works: Sequence[Work], slow: Ranges) -> dict[Work, float]:
+    """Return the mean seconds that steps would save if some work took its usual time, one at a time.
+
+    Args:
+        found: The steps.
+        usual: Usual steps.
+        works: The works.
+        slow: The begins and ends of slow steps: what usual steps waited for in these is not usual.
+    """
     if not works:
         return {}
-    usually = _usual(usual, found, works)
+    usually = _usual(usual, slow + [(one.window.since, one.window.ended) for one in found], works)
     saved: dict[Work, list[float]] = {work: [] for work in works}
     for one in found:
         times = Times(one)
@@ -94,9 +104,8 @@ def saves_of(found: Sequence[Found], usual: Sequence[Found], works: Sequence[Wor
     return {work: fmean(those) for work, those in saved.items() if len(those) == len(found)}
 
 
-def _usual(usual: Sequence[Found], explained: Sequence[Found], works: Sequence[Work]) -> dict[Work, Usual]:
-    """Return works as they are in usual steps; what an explained step waited for is not usual."""
-    without = [(one.window.since, one.window.ended) for one in explained]
+def _usual(usual: Sequence[Found], without: Ranges, works: Sequence[Work]) -> dict[Work, Usual]:
+    """Return works as they are in usual steps."""
     took: dict[Work, list[NDArray[np.int64]]] = {work: [] for work in works}
     for one in usual:
         times = Times(one)

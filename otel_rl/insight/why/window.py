@@ -29,6 +29,8 @@ _MOST_BEFORE = 4
 """Times of the step before it in which trajectories are looked at."""
 _BEFORE_FIRST = 4
 """The part of the time of a step, as a divisor, before the first trajectory in which there is what let it begin."""
+_ENDED = "try(start_unix_nano + duration_ns)"
+"""The end of a span, in SQL; null if the sum is too large, as in spans of broken programs."""
 _PART = f"{semconv.SPAN_TRAJECTORY}."
 _KIND = f"""CASE WHEN name IN ('{semconv.SPAN_TRAJECTORY}', '{semconv.SPAN_ROLLOUT}') THEN 'trajectory'
     WHEN starts_with(name, '{_PART}') THEN name[{len(_PART) + 1}:] WHEN phase IS NOT NULL AND {PHASE} THEN 'phase'
@@ -115,9 +117,9 @@ class Window(NamedTuple):
 def read_window(run: RunReader, step: int, began: int, ended: int) -> Window:
     """Return the spans that overlap a step, and those since the begin of the trajectories that it took."""
     since = _since(run, step, began, ended)
-    where = f"start_unix_nano < {ended} AND start_unix_nano + duration_ns > {since}"
+    where = f"start_unix_nano < {ended} AND {_ENDED} > {since} AND duration_ns >= 0"
     found = run.sql(f"""
-        SELECT start_unix_nano AS began, start_unix_nano + duration_ns AS ended, coalesce(step, -1) AS step,
+        SELECT start_unix_nano AS began, {_ENDED} AS ended, coalesce(step, -1) AS step,
             {_WHAT} AS what, {_WHO} AS who, hash(parent_id) AS parent, hash(span_id) AS id,
             name = '{semconv.SPAN_LOOP}' AS is_loop
         FROM spans WHERE {where} ORDER BY began, ended DESC""")
@@ -149,10 +151,11 @@ def _names(run: RunReader, where: str) -> tuple[dict[int, Work], dict[int, Who]]
 
 def _since(run: RunReader, step: int, began: int, ended: int) -> int:
     """Return when the first trajectory began that a step took, at most some times of a step before it."""
-    found = run.sql(f"""SELECT coalesce(min(start_unix_nano), {began}) AS first FROM spans
+    found = run.sql(f"""SELECT coalesce(min(start_unix_nano), {ended}) AS first FROM spans
         WHERE name = '{semconv.SPAN_TRAJECTORY}' AND start_unix_nano < {ended}
             AND span_id IN (SELECT span_id FROM trajectories WHERE step = {step})""")
-    before = int(found["first"][0]) - (ended - began) // _BEFORE_FIRST
+    first = int(found["first"][0])
+    before = first - (ended - began) // _BEFORE_FIRST if first < began else began
     return min(began, max(before, began - _MOST_BEFORE * (ended - began)))
 
 
@@ -186,7 +189,7 @@ def _codes(keys: NDArray[np.uint64], known: list[int]) -> Integers:
 def walls(run: RunReader, phase: str = "") -> list[tuple[int, int, int]]:
     """Return the number, the begin and the end of steps with a span, in their order; of a phase, if one is given."""
     of_phase = f"{PHASE} AND phase = {literal(phase)} AND role IS NULL AND rank IS NOT NULL"
-    found = run.sql(f"""SELECT step, min(start_unix_nano) AS began, max(start_unix_nano + duration_ns) AS ended
+    found = run.sql(f"""SELECT step, min(start_unix_nano) AS began, max({_ENDED}) AS ended
         FROM spans WHERE step IS NOT NULL AND {of_phase if phase else f"name = '{semconv.SPAN_LOOP}'"}
         GROUP BY step ORDER BY step""")
     return list(zip(*(found[name].tolist() for name in found), strict=True))

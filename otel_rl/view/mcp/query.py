@@ -39,6 +39,8 @@ def ask(run: Path, query: str, most: int, seconds: float = SECONDS) -> msgspec.R
         raise ValueError(f"the query takes more than {seconds:g} s: read fewer steps or columns") from None
     if done.returncode == _REFUSED:
         raise ValueError(done.stdout.decode())
+    if b"PanicException" in done.stderr:  # of the library that holds columns
+        raise ValueError("a column has a type that cannot be returned, such as an interval: cast it to text")
     if done.returncode:
         raise ValueError(f"the query takes more than {seconds:g} s, or {_BYTES >> 30} GiB of memory")
     return msgspec.Raw(done.stdout)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import wraps
 from importlib.metadata import version
-from typing import TYPE_CHECKING, ParamSpec
+from inspect import signature
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import duckdb
 import msgspec
@@ -18,6 +19,9 @@ from otel_rl.view.mcp.tools import Tools
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from mcp.server.mcpserver import Context
+    from mcp_types import InputRequiredResult
 
 _Arguments = ParamSpec("_Arguments")
 _INSTRUCTIONS = f"""otel-rl records RL post-training runs. These tools read the records of runs, and change nothing.
@@ -34,11 +38,24 @@ class Refused(msgspec.Struct, frozen=True):
     error: str
 
 
+class _Server(MCPServer[object]):
+    """A server that refuses arguments that a tool does not have: the SDK ignores them."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[object, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool."""
+        known = [one for one in signature(getattr(Tools, name, Tools.runs)).parameters if one != "self"]
+        unknown = [one for one in arguments if one not in known]
+        if unknown and hasattr(Tools, name):
+            error = f"{name} has no argument {', '.join(unknown)}; it has {', '.join(known)}"
+            return CallToolResult(content=[TextContent(text=marked(Refused(error)))], is_error=True)
+        return await super().call_tool(name, arguments, context)
+
+
 def server_of(root: Path) -> MCPServer[object]:
     """Return the server for the runs below a directory."""
-    server: MCPServer[object] = MCPServer(
-        "otel-rl", version=version("otel-rl"), instructions=_INSTRUCTIONS, log_level="WARNING"
-    )
+    server = _Server("otel-rl", version=version("otel-rl"), instructions=_INSTRUCTIONS, log_level="WARNING")
     tools = Tools(root)
     more = {"sql": f"Tables and columns:\n{_TABLES}\n"}
     for tool in (tools.runs, tools.status, tools.why, tools.compare, tools.find, tools.rows, tools.spans, tools.sql):

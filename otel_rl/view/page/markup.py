@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from html import escape
 from typing import Any
 
 _VOID = frozenset({"br", "input", "meta"})
+_UNREADABLE = re.compile("[\x00-\x08\x0b-\x1f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, those that change the direction of the text behind them, and halves of pairs of UTF-16."""
 _JSON = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 """Inside of `<script>`, `</script>` and `<!--` mean something in JSON too."""
 
@@ -50,5 +53,5 @@ def _attribute(key: str, value: str | bool) -> str:
 
 
 def _readable(text: str) -> str:
-    """Return a text without what HTML cannot hold: NUL, other control characters, and half of a pair of UTF-16."""
-    return "".join("\ufffd" if (c < " " and c not in "\n\t") or "\ud800" <= c <= "\udfff" else c for c in text)
+    """Return a text without what HTML cannot hold, NUL and half of a pair of UTF-16, and what reverses others."""
+    return _UNREADABLE.sub("\ufffd", text)
