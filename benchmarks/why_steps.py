@@ -20,7 +20,7 @@ from otel_rl.insight.why.window import Work
 from tests.insight.pipelines import KINDS, Pipeline, Plant, Simulation, case, explained
 
 STEPS = 1000
-_LARGE = Pipeline("synchronous", 1, 8, 16, 64, 4200, 6, 4, steps=6, plant=Plant("tool", 4, 2000, 200.0))
+_LARGE = Pipeline("synchronous", 1, 8, 16, 64, 5300, 6, 4, steps=6, plant=Plant("tool", 4, 2000, 200.0))
 _ROUNDS = 5
 _NEAR = 0.05
 
