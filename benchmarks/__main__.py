@@ -33,8 +33,9 @@ _BENCHMARKS = {
     "series": "benchmarks.series",
     "timeline": "benchmarks.timeline_frames",
     "why": "benchmarks.why_steps",
+    "compare": "benchmarks.compare_pairs",
 }
-_ON_REQUEST = {"archive", "kills", "limits", "series", "timeline", "why"}  # they take too long
+_ON_REQUEST = {"archive", "kills", "limits", "series", "timeline", "why", "compare"}  # they take too long
 
 
 def main() -> None:
@@ -44,7 +45,7 @@ def main() -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"{', '.join(_BENCHMARKS)}; all but archive, kills, limits, series, timeline and why if none is given",
+        help=f"{', '.join(_BENCHMARKS)}; all but {', '.join(sorted(_ON_REQUEST))} if none is given",
     )
     for process, count in kills.KILLS.items():
         parser.add_argument(f"--{process}", type=int, default=count, metavar="N", help=f"`kills`: {count} by default")
