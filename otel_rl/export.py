@@ -64,6 +64,8 @@ class Row(msgspec.Struct, frozen=True, tag="row"):
         span_id: Root span of the step, 16 hex digits.
         nonfinite: By metric, the number of NaN and infinite samples, which are not part of any statistic.
         measured: Names of values that otel-rl measured or derived, rather than the trainer logged.
+        digests: Four hex digits for each rank, in their order, equal in two runs if the rank logged equal values; empty
+            if there is one rank, or if the row is of several steps.
     """
 
     step: int
@@ -79,6 +81,7 @@ class Row(msgspec.Struct, frozen=True, tag="row"):
     part: int = 0
     partial: bool = False
     begins: int | None = None
+    digests: str = ""
 
 
 ATTEMPT, PART, PARTIAL = "rl/attempt", "rl/part", "rl/partial"

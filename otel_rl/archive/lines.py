@@ -66,6 +66,7 @@ def _step(row: Row) -> Line:
     return (
         *(row.attempt, row.step, row.part, row.time_unix_nano, row.begins, row.late, row.partial),
         *(encoded(list(row.missing_ranks)), encoded(row.nonfinite), row.trace_id, row.span_id),
+        row.digests or None,
     )
 
 
@@ -151,7 +152,7 @@ def _values(lines: Iterable[Line]) -> dict[str, int | float]:
 
 
 def _row_of(line: Line, values: list[Line]) -> Row:
-    attempt, step, part, time, begins, late, partial, missing, nonfinite, trace_id, span_id = line
+    attempt, step, part, time, begins, late, partial, missing, nonfinite, trace_id, span_id, digests = line
     measured = tuple(value[0] for value in sorted(values, key=itemgetter(-2)) if value[2])
     return Row(
         step,
@@ -167,6 +168,7 @@ def _row_of(line: Line, values: list[Line]) -> Row:
         part,
         partial,
         begins,
+        digests or "",
     )
 
 

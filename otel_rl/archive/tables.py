@@ -83,6 +83,7 @@ STEPS = Table(
         Column("nonfinite", "json", "number of NaN and infinite samples, by metric", can_be_null=True),
         _TRACE,
         _SPAN,
+        Column("digests", "id", "four hex digits for each rank, equal if it logged equal values", can_be_null=True),
     ),
 )
 SPANS = Table(

@@ -64,6 +64,7 @@ def rows(draw: st.DrawFn) -> Row:
         draw(st.integers(0, 3)),
         draw(st.booleans()),
         draw(st.none() | STEPS),
+        draw(st.sampled_from(["", "00ff12ab"])),
     )
 
 

@@ -17,6 +17,7 @@ from otel_rl.insight.compare.conclude import compare
 from otel_rl.insight.compare.difference import Difference, difference
 from otel_rl.insight.compare.gates import Gate, gates_of
 from otel_rl.insight.series import Series
+from tests.insight.autoregressive import noise, times
 from tests.insight.played import PHASES, Played, play
 
 if TYPE_CHECKING:
@@ -24,32 +25,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_rl.archive.reader import RunReader
-    from otel_rl.insight.series import Floats
 
 _PAIRS = 200
 _BACKWARDS = "@here [x](http://evil.example) <b>"
-
-
-def _noise(chance: np.random.Generator, count: int, correlation: float) -> Floats:
-    """Return values with a standard deviation of 1, each of which depends on the one before."""
-    found = chance.normal(size=count + 50)
-    for n in range(1, len(found)):
-        found[n] = correlation * found[n - 1] + math.sqrt(1 - correlation**2) * found[n]
-    return found[50:]
-
-
-def _times(chance: np.random.Generator, correlation: float, variation: float, slower: float = 0.0) -> Series:
-    """Return the times of 100 steps, of which the first one warms up."""
-    values = 40 * np.exp(variation * _noise(chance, 100, correlation)) * (1 + slower)
-    values[0] *= 3
-    return Series(np.arange(100), values)
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])
 def test_equal_setups_rarely_fail_a_gate(correlation: float) -> None:
     """Of 200 pairs of equal setups, a gate without a margin fails about 5 in 100, also where steps are correlated."""
     chance, gate = np.random.default_rng(1), Gate("step_time", 0.0, may_grow=True, is_relative=True)
-    pairs = ([[_times(chance, correlation, 0.06)] for _ in range(2)] for _ in range(_PAIRS))
+    pairs = ([[times(chance, correlation, 0.06)] for _ in range(2)] for _ in range(_PAIRS))
     decisions = [gate.decide(difference(*pair, is_relative=True)) for pair in pairs]
 
     assert decisions.count("beyond") <= 0.05 * _PAIRS + 2 * math.sqrt(0.05 * 0.95 * _PAIRS)
@@ -61,7 +46,7 @@ def test_a_slowdown_of_three_percent_is_found(correlation: float, variation: flo
     chance, gate = np.random.default_rng(2), Gate("step_time", 0.0, may_grow=True, is_relative=True)
     found = 0
     for _ in range(_PAIRS):
-        pair = [_times(chance, correlation, variation)], [_times(chance, correlation, variation, 0.03)]
+        pair = [times(chance, correlation, variation)], [times(chance, correlation, variation, 0.03)]
         found += gate.decide(difference(*pair, is_relative=True)) == "beyond"
 
     assert found >= 0.9 * _PAIRS
@@ -70,7 +55,7 @@ def test_a_slowdown_of_three_percent_is_found(correlation: float, variation: flo
 def test_too_few_independent_steps_decide_nothing() -> None:
     """100 steps that hardly differ from the ones before say as much as a handful: the answer is how many would do."""
     chance, gate = np.random.default_rng(3), Gate("step_time", 0.03, may_grow=True, is_relative=True)
-    found = difference([_times(chance, 0.95, 0.06)], [_times(chance, 0.95, 0.06)], is_relative=True)
+    found = difference([times(chance, 0.95, 0.06)], [times(chance, 0.95, 0.06)], is_relative=True)
 
     assert found is not None
     assert gate.decide(found) == "unknown"
@@ -80,7 +65,7 @@ def test_too_few_independent_steps_decide_nothing() -> None:
 def test_the_warm_up_is_left_out() -> None:
     """Thirty slow steps at the start of one side do not make it slower."""
     chance = np.random.default_rng(4)
-    base, new = _times(chance, 0.0, 0.01), _times(chance, 0.0, 0.01)
+    base, new = times(chance, 0.0, 0.01), times(chance, 0.0, 0.01)
     new.values[:30] *= 2
     found = difference([base], [new], is_relative=True)
 
@@ -92,7 +77,7 @@ def test_the_warm_up_is_left_out() -> None:
 def test_a_common_course_is_compared_in_pairs() -> None:
     """Two rewards that rise differ by 0.02 with certainty, though each of them varies by 0.5."""
     chance, course = np.random.default_rng(5), np.linspace(0.2, 0.7, 100)
-    base, new = (Series(np.arange(100), course + more + 0.01 * _noise(chance, 100, 0.0)) for more in (0.0, 0.02))
+    base, new = (Series(np.arange(100), course + more + 0.01 * noise(chance, 100, 0.0)) for more in (0.0, 0.02))
     found = difference([base], [new], is_relative=False, warm_up=False)
 
     assert found is not None
@@ -105,7 +90,7 @@ def test_several_runs_are_compared_by_their_means() -> None:
     chance = np.random.default_rng(6)
 
     def run(level: float) -> Series:
-        return Series(np.arange(100), level + 0.01 * _noise(chance, 100, 0.0))
+        return Series(np.arange(100), level + 0.01 * noise(chance, 100, 0.0))
 
     apart = difference([run(0.4), run(0.6), run(0.5)], [run(0.45), run(0.62), run(0.55)], is_relative=False)
     far = difference([run(0.49), run(0.5), run(0.51)], [run(0.59), run(0.6), run(0.61)], is_relative=False)
@@ -217,6 +202,33 @@ def test_the_first_value_that_differs_is_named(tmp_path: Path) -> None:
 
     assert found is not None
     assert (found.step, found.metric, found.base) == (41, "reward", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("off", "metric", "said"),
+    [
+        (1e-6, "loss", "step 31, where loss differs on rank 2: 2.5, 2.50000"),
+        (4e-16, "", "step 31, where those of rank 2 differ, by less than the reduced values show."),
+    ],
+)
+def test_the_rank_that_differs_is_named(tmp_path: Path, off: float, metric: str, said: str) -> None:
+    """One of four ranks is off, also in the last bit, which a mean loses; times differ on all ranks from the start."""
+
+    def run(place: Path, off: float, seed: int) -> RunReader:
+        chance = np.random.default_rng(seed)
+
+        def logged(step: int, rank: int) -> dict[str, float]:
+            loss = 1.0 + rank + (off if (step, rank) == (31, 2) else 0.0)
+            return {"loss": loss, "timing_s/gen": float(chance.random()), "lr": 1e-6}
+
+        return play(place, Played(ranks=4, values=logged), 40)
+
+    found = compare([run(tmp_path / "base", 0.0, 1)], [run(tmp_path / "new", off, 2)])
+
+    first = found.first_difference
+    assert first is not None
+    assert (first.step, first.metric, first.ranks) == (31, metric, (2,))
+    assert any(said in one for one in found.sentences)
 
 
 def test_runs_with_other_seeds_have_no_first_difference(tmp_path: Path) -> None:

@@ -126,7 +126,14 @@ class ClosedSteps:
             part=self._state.parts.setdefault(attempt, Parts()).next(number) if late else 0,
             partial=step.is_partial,
             measured=tuple(name for name in values if name not in logged),
+            digests=self._digests(step),
         )
+
+    def _digests(self, step: Whole) -> str:
+        """Return the digests of the ranks of a step, in their order; those of ranks that lack are zero."""
+        journals = self._state.journals
+        found = {journals[name].started.rank: one for name, one in step.digests.items() if journals[name].is_rank}
+        return "".join(f"{found.get(rank, 0):04x}" for rank in range(max(found) + 1)) if len(found) > 1 else ""
 
     def _derived(self, closed: Closed, values: Mapping[str, Number]) -> dict[str, float]:
         measured = self._measured(closed.attempt, closed.step)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from otel_rl.export import AttributeValue, Span, SpanLink
 from otel_rl.journal.records import Consumed, Tabled
+from otel_rl.semconv.repeatable import is_repeatable
 from otel_rl.stats.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Number = int | float
+_MOST_DIGESTS = 256
+"""Ranks of which rows have digests: of more, they would take most of the archive."""
+_encode = msgspec.msgpack.Encoder(order="sorted").encode
 
 
 class Contribution(msgspec.Struct):
@@ -62,6 +67,13 @@ class Contribution(msgspec.Struct):
     ok: bool = False
     time: int = 0
     waiting: int = 0
+
+    @property
+    def digest(self) -> int:
+        """Sixteen bits that differ, almost surely, between runs in which this process logged different values."""
+        values = {name: value for name, value in self.values.items() if is_repeatable(name)}
+        pools = {name: (pool.kept, pool.count, pool.nonfinite) for name, pool in self.pools.items()}
+        return zlib.crc32(_encode((values, pools))) & 0xFFFF
 
     def add_part(self, phase: str, part: str, seconds: float) -> None:
         """Add to the time of a part of a phase."""
@@ -114,6 +126,7 @@ class Whole:
         parts: Time in parts of phases: by phase, by part, then by journal.
         tokens: Tokens that phases worked on, by name, then by journal.
         memory: Memory of phases and devices, the worst of all processes.
+        digests: The digest of each process, if there are several, and not too many.
         begun: When each process began the step.
         ended: When each process ended it.
         spans: Finished spans of all processes.
@@ -130,6 +143,8 @@ class Whole:
         self.parts: dict[str, dict[str, dict[str, float]]] = {}
         self.tokens: dict[str, dict[str, float]] = {}
         self.memory: dict[str, float] = {}
+        is_digested = 1 < len(by) <= _MOST_DIGESTS
+        self.digests = {journal: one.digest for journal, one in by.items()} if is_digested else {}
         for journal, one in by.items():
             for ours, theirs in (
                 (self.values, one.values),

@@ -131,7 +131,7 @@ class Window(msgspec.Struct):
                 self._add_scalars(name, statistic, values, weights)
         for logged in {known.pooled[name][0]: None for name in row.values if name in known.pooled}:
             self.pools.setdefault(logged, Pool()).merge(known.pools[logged])
-        first = replace(row, values={}, late=False, begins=row.step)
+        first = replace(row, values={}, late=False, begins=row.step, digests="")
         self.row = first if self.row is None else _together(self.row, row)
 
     def keep(self, row: Row) -> None:
@@ -179,5 +179,6 @@ def _together(before: Row, row: Row) -> Row:
         nonfinite=nonfinite,
         partial=before.partial or row.partial,
         part=min(before.part, row.part),
+        digests="",
         begins=min(before.begins, row.step) if before.begins is not None else None,
     )

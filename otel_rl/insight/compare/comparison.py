@@ -65,12 +65,21 @@ class PhaseDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """The first step at which a metric of two runs differs that were equal before."""
+    """The first step at which a metric of two runs differs that were equal before.
+
+    Attributes:
+        step: The step.
+        metric: The framework's own name of the metric; empty if reduction over ranks hides the difference.
+        base: Its value in the base, reduced over ranks.
+        new: The same of the new side.
+        ranks: The ranks that logged other values in this step; empty if that is not known.
+    """
 
     step: int
-    metric: str
-    base: float
-    new: float
+    metric: str = ""
+    base: float | None = None
+    new: float | None = None
+    ranks: tuple[int, ...] = ()
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from otel_rl.insight.compare.sides import STEPS_PER_SECOND, THROUGHPUT, Sides
 from otel_rl.insight.series import Series
 from otel_rl.insight.work import works
 from otel_rl.semconv.main_metrics import STEP_TIME, entries
+from otel_rl.semconv.repeatable import is_repeatable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +47,7 @@ _MORE_IS_BETTER: dict[str, bool] = {
     "memory_peak": False,
     "memory": False,
 }
+_DIGESTS = "SELECT step, digests FROM steps WHERE digests IS NOT NULL AND part = 0"
 _SHOWN = (THROUGHPUT, *(one.topic for one in entries() if one.main and one.topic != "tokens_per_second"))
 
 
@@ -200,12 +202,13 @@ def _changes(base: Recorded, new: Recorded) -> list[str]:
 def _first_difference(sides: Sides) -> tuple[bool, FirstDifference | None]:
     """Return whether two runs begin with equal values, and the first value after those that differs.
 
-    Only what the trainer logged is compared; times differ always.
+    Only what the trainer logged is compared, without times, rates and memory, which differ always.
     """
     if len(sides.runs) != 2:
         return False, None
     base, new = sides.runs
-    names = [name for name, measured in base.names.items() if not measured and new.names.get(name) is False]
+    logged = [name for name, measured in base.names.items() if not measured and new.names.get(name) is False]
+    names = [name for name in logged if is_repeatable(name)]
     base.load(names)
     new.load(names)
     found: list[tuple[int, str, float, float]] = []
@@ -221,14 +224,29 @@ def _first_difference(sides: Sides) -> tuple[bool, FirstDifference | None]:
         if len(differs):
             at = int(differs[0])
             found.append((int(steps[at]), name, float(before[at]), float(after[at])))
-    if not begins:
-        return False, None
-    if not found:
-        return True, None
-    step, name, was, now = min(found)
-    if step <= min(begins):
+    if not begins or (found and min(found)[0] <= min(begins)):
         return False, None  # other seeds: they were never equal
-    return True, FirstDifference(step=step, metric=name, base=was, new=now)
+    of_ranks = _first_of_ranks(base, new)
+    if found and (of_ranks is None or min(found)[0] <= of_ranks[0]):
+        step, name, was, now = min(found)
+        ranks = of_ranks[1] if of_ranks is not None and of_ranks[0] == step else ()
+        return True, FirstDifference(step=step, metric=name, base=was, new=now, ranks=ranks)
+    return True, None if of_ranks is None else FirstDifference(step=of_ranks[0], ranks=of_ranks[1])
+
+
+def _first_of_ranks(base: Recorded, new: Recorded) -> tuple[int, tuple[int, ...]] | None:
+    """Return the first step in which ranks logged other values than in the base, and these ranks, by their digests.
+
+    `None` if there is no such step, if the digests differ from the start, or if runs of one rank have none.
+    """
+    tables = [one.run.sql(_DIGESTS) for one in (base, new)]
+    sides = [dict(zip(map(int, one["step"]), map(str, one["digests"]), strict=True)) for one in tables]
+    steps = sorted(step for step in sides[0].keys() & sides[1].keys() if len(sides[0][step]) == len(sides[1][step]))
+    first = next((step for step in steps if sides[0][step] != sides[1][step]), None)
+    if first is None or first == steps[0]:
+        return None
+    was, now = ([text[at : at + 4] for at in range(0, len(text), 4)] for text in (side[first] for side in sides))
+    return first, tuple(rank for rank, (one, other) in enumerate(zip(was, now, strict=True)) if one != other)
 
 
 def _side(run: Recorded) -> Side:

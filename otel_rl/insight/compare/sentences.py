@@ -19,6 +19,8 @@ _LEAST = 0.01
 _OF_PHASES = 0.02
 """The smallest part of the time of a step that a phase has to differ by, to be named as a cause."""
 
+_MOST_RANKS = 4
+
 
 def sentences(
     metrics: Sequence[MetricDifference],
@@ -62,16 +64,21 @@ def sentences(
     if are_equal and first_difference is None:
         found.append("All values that the trainers logged are equal.")
     elif first_difference is not None:
-        was, now = repr(first_difference.base), repr(first_difference.new)
-        step = wording.integer(first_difference.step)
-        found.append(
-            f"Logged values are equal before step {step}, where {first_difference.metric} differs: {was}, {now}."
-        )
+        found.append(_of_first(first_difference))
     if not metrics:
         found.append("The runs share too few steps to compare metrics.")
     elif all(one.way == "same" or _is_small(one) for one in metrics):
         found.append(f"No main metric differs with certainty by {100 * _LEAST:.0f} % or more.")
     return found
+
+
+def _of_first(found: FirstDifference) -> str:
+    ranks = wording.names([f"rank {rank}" for rank in found.ranks], _MOST_RANKS)
+    begins = f"Logged values are equal before step {wording.integer(found.step)}"
+    if not found.metric:
+        return f"{begins}, where those of {ranks} differ, by less than the reduced values show."
+    where = f" on {ranks}" if ranks else ""
+    return f"{begins}, where {found.metric} differs{where}: {found.base!r}, {found.new!r}."
 
 
 def _is_small(one: MetricDifference) -> bool:
