@@ -34,6 +34,11 @@ def number(value: float) -> str:
     return _trimmed(f"{value:.{digits}f}")
 
 
+def signed(value: float) -> str:
+    """Return a difference, such as `+0.0123` or `-41`."""
+    return f"{'+' if value > 0 else ''}{number(value)}"
+
+
 def integer(value: int) -> str:
     """Return a whole number with separators, such as `1,200`."""
     return f"{value:,}"
@@ -76,6 +81,11 @@ def seconds(value: float) -> str:
             rest //= smaller
             return f"{large:,} {name} {rest} {of_smaller}" if rest else f"{large:,} {name}"
     raise AssertionError
+
+
+def signed_seconds(value: float) -> str:
+    """Return a difference of times, such as `+41 s` or `-3 min`."""
+    return f"{'+' if value > 0 else ''}{seconds(value)}"
 
 
 def memory(value: float) -> str:

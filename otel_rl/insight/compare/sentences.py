@@ -111,9 +111,5 @@ def size(found: Difference) -> str:
     if found.is_relative:
         ends = f", {100 * low:+.1f} to {100 * high:+.1f} %" if math.isfinite(high) else ""
         return f"{100 * found.estimate:+.1f} %{ends}"
-    ends = f", {_signed(low)} to {_signed(high)}" if math.isfinite(high) else ""
-    return f"{_signed(found.estimate)}{ends}"
-
-
-def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{wording.number(value)}"
+    ends = f", {wording.signed(low)} to {wording.signed(high)}" if math.isfinite(high) else ""
+    return f"{wording.signed(found.estimate)}{ends}"

@@ -37,13 +37,9 @@ def difference_of(one: MetricDifference) -> str:
     if one.low is None or one.high is None:
         return f"unknown: {wording.count(int(one.independent), 'independent step')}"
     scale, unit = (100, " %") if one.is_relative else (1, "")
-    show = (lambda value: f"{value:+.1f}") if one.is_relative else _signed
+    show = (lambda value: f"{value:+.1f}") if one.is_relative else wording.signed
     middle, low, high = (show(value * scale) for value in (one.difference, one.low, one.high))
     return f"{middle}{unit} ({low} to {high})"
-
-
-def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{wording.number(value)}"
 
 
 def phases_of(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
@@ -51,7 +47,7 @@ def phases_of(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
     for one in comparison.phases[:_MOST_PHASES]:
         gap = one.new - one.base
         near = abs(gap) < _LEAST_OF_PHASES * max(one.base, one.new)
-        shown = "" if near else f"{'+' if gap > 0 else ''}{wording.seconds(gap)}"
+        shown = "" if near else wording.signed_seconds(gap)
         yield one.phase, wording.seconds(one.base), wording.seconds(one.new), shown
 
 

@@ -35,7 +35,7 @@ def sentences(
         return
     rest = seconds - usual_seconds - told
     if abs(rest) >= _LEAST * seconds:
-        yield f"{_signed(rest)}: all other parts together."
+        yield f"{wording.signed_seconds(rest)}: all other parts together."
 
 
 def name_of(kind: WorkKind, name: str) -> str:
@@ -54,10 +54,12 @@ def _sentence(part: Part, steps: int) -> str:
         number = wording.number(part.number / steps)
         times = f"{number} on the path, the longest {wording.seconds(part.longest_seconds)}"
     details = "; ".join(filter(None, (who, times)))
-    change = _signed(part.change_seconds) if part.usual_seconds is not None else wording.seconds(part.seconds)
-    text = f"{change}: {name_of(part.kind, part.name)}{f' ({details})' if details else ''}."
-    if part.usual_seconds is not None:
-        text = f"{text[:-1]}: {wording.seconds(part.seconds)}, usually {wording.seconds(part.usual_seconds)}."
+    text = f"{name_of(part.kind, part.name)}{f' ({details})' if details else ''}"
+    if part.usual_seconds is None:
+        text = f"{wording.seconds(part.seconds)}: {text}."
+    else:
+        took = f"{wording.seconds(part.seconds)}, usually {wording.seconds(part.usual_seconds)}"
+        text = f"{wording.signed_seconds(part.change_seconds)}: {text}: {took}."
     if part.saves_seconds is not None and part.saves_seconds > 0:
         text += f" As usual, it would save {wording.seconds(part.saves_seconds)}."
     return text
@@ -66,7 +68,3 @@ def _sentence(part: Part, steps: int) -> str:
 def _steps(steps: Sequence[int]) -> str:
     numbers = [wording.integer(one) for one in sorted(steps)]
     return f"step{'s' if len(steps) > 1 else ''} {wording.names(numbers, _MOST_STEPS)}"
-
-
-def _signed(seconds: float) -> str:
-    return f"{'+' if seconds >= 0 else ''}{wording.seconds(seconds)}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from otel_rl.insight import category_of, wording
 from otel_rl.insight.why.conclude import why
 from otel_rl.insight.why.sentences import name_of
+from otel_rl.insight.why.texts import numbers_of, shown_parts
 from otel_rl.view.page.about import table_of
 from otel_rl.view.page.markup import Markup, joined, tag
 
@@ -23,7 +24,6 @@ _LEFT, _WIDTH, _ROW, _BAR = 190, 810, 24, 16
 _LEAST = 0.8
 """Narrower stages are drawn as part of the one before them."""
 _MOST_CHARACTERS = 26
-_LEAST_PART = 1e-3
 _CATEGORIES: dict[str, Category] = {
     **dict.fromkeys(("trajectory", "model", "request"), "rollout"),
     **dict.fromkeys(("tool", "environment"), "evaluation"),
@@ -110,21 +110,12 @@ def _drawn(before: _Bar | None, bar: _Bar) -> Iterator[Markup]:
 
 
 def _table(found: Why) -> Markup:
-    shown = [one for one in found.parts if max(one.seconds, abs(one.change_seconds)) >= _LEAST_PART * found.seconds]
-    lines = [_line(one, found) for one in shown]
+    lines = [(_label(one), *numbers_of(one, found), wording.names(one.who, 2)) for one in shown_parts(found)]
     return table_of(_HEADS, lines, "Parts of the critical path", numbers=(1, 2, 3, 4))
 
 
-def _line(part: Part, found: Why) -> tuple[str, ...]:
-    usual, saves = part.usual_seconds, part.saves_seconds
-    return (
-        f"{name_of(part.kind, part.name)}{' (inferred)' if part.is_inferred else ''}",
-        wording.seconds(part.seconds),
-        "" if usual is None else wording.seconds(usual),
-        "" if usual is None else f"{'+' if part.change_seconds > 0 else ''}{wording.seconds(part.change_seconds)}",
-        "" if saves is None else wording.seconds(found.seconds - saves),
-        wording.names(part.who, 2),
-    )
+def _label(part: Part) -> str:
+    return f"{name_of(part.kind, part.name)}{' (inferred)' if part.is_inferred else ''}"
 
 
 def _cut(text: str) -> str:

@@ -8,6 +8,7 @@ from rich.cells import cell_len
 
 from otel_rl.insight import wording
 from otel_rl.insight.why.sentences import name_of
+from otel_rl.insight.why.texts import numbers_of, shown_parts
 from otel_rl.view.terminal.lines import Span, fit, line, right, safe
 
 if TYPE_CHECKING:
@@ -20,15 +21,13 @@ _LEAST_NAME, _MOST_NAME, _NUMBER, _LEAST_WHO = 18, 40, 12, 12
 _NUMBERS = ("TIME", "USUAL", "CHANGE", "WITHOUT")
 _CHANGE = _NUMBERS.index("CHANGE")
 _MOST_PARTS = 12
-_LEAST = 1e-3
-"""The smallest part that has a line, as a fraction of the wall time."""
 _SOURCE = "The critical path: from the end of the step, always what ended last before. Its parts add up to the time."
 
 
 def lines(why: Why, width: int) -> list[Line]:
     """Return the answer as lines of a terminal: sentences, then the parts."""
-    shown = [one for one in why.parts if max(one.seconds, abs(one.change_seconds)) >= _LEAST * why.seconds]
-    shown, rest = shown[:_MOST_PARTS], shown[_MOST_PARTS:]
+    parts = shown_parts(why)
+    shown, rest = parts[:_MOST_PARTS], parts[_MOST_PARTS:]
     names = [f"{name_of(one.kind, safe(one.name))}{' ~' if one.is_inferred else ''}" for one in shown]
     longest = max((cell_len(one) for one in names), default=0)
     are_compared = why.usual_seconds is not None
@@ -39,7 +38,7 @@ def lines(why: Why, width: int) -> list[Line]:
     found += [line(("! ", "warning"), safe(one)) for one in why.notes]
     found += [line(), _row(("PART OF THE PATH", *numbers, "WHO"), cells, "dim")]
     for name, one in zip(names, shown, strict=True):
-        texts = _cells(one, why)[: len(numbers)]
+        texts = numbers_of(one, why)[: len(numbers)]
         found.append(_row((name, *texts, safe(wording.names(one.who, 2))), cells, _style(one, why)))
     if rest:
         found.append(line((f"… {wording.count(len(rest), 'smaller part')}", "dim")))
@@ -47,16 +46,6 @@ def lines(why: Why, width: int) -> list[Line]:
     if any(one.is_inferred for one in shown):
         found.append(line(("~ What it waited for was not recorded, but inferred from times.", "dim")))
     return found
-
-
-def _cells(part: Part, why: Why) -> tuple[str, ...]:
-    usual, saves = part.usual_seconds, part.saves_seconds
-    return (
-        wording.seconds(part.seconds),
-        "" if usual is None else wording.seconds(usual),
-        _signed(part.change_seconds),
-        "" if saves is None else wording.seconds(why.seconds - saves),
-    )
 
 
 def _row(texts: Sequence[str], cells: int, style: Style = "") -> Line:
@@ -69,7 +58,3 @@ def _style(part: Part, why: Why) -> Style:
     if part.usual_seconds is None or abs(part.change_seconds) < 0.01 * why.seconds:
         return ""
     return "bad" if part.change_seconds > 0 else "good"
-
-
-def _signed(seconds: float) -> str:
-    return f"{'+' if seconds >= 0 else ''}{wording.seconds(seconds)}"
