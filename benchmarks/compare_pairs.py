@@ -1,7 +1,7 @@
 """How often gates of `otel-rl compare` are beyond between runs of one setup: runs of the demo, and synthetic ones.
 
-Run with `python -m benchmarks compare`, on request only: it trains for a quarter of an hour. Nothing else should run
-beside it, since a slower machine is a true difference.
+Run with `python -m benchmarks compare`, on request only, since it trains for 15 minutes. Nothing else should run
+meanwhile: a slower machine is a true difference.
 """
 
 from __future__ import annotations

@@ -44,11 +44,11 @@ class _Bar(NamedTuple):
 
 
 def reasons_of(run: RunReader) -> Markup:
-    """Return why the slow steps of a run were slow; nothing without spans of steps."""
+    """Return why the slow steps of a run were slow, or why that cannot be said."""
     try:
         found = why(run)
-    except ValueError:
-        return joined(tag("p", "The run has no spans of steps.", class_="note"))
+    except ValueError as error:
+        return joined(tag("p", f"Unknown: {error}.", class_="note"))
     sentences = [tag("p", one, class_="finding-line") for one in (*found.sentences, *found.notes)]
     slowest = found.steps[0]
     link = tag("a", f"Show step {wording.integer(slowest)} in the timeline", href=f"#step={slowest}&at=timeline")
