@@ -16,6 +16,7 @@ from otel_rl.cli.mcp import mcp
 from otel_rl.cli.replay import replay
 from otel_rl.cli.report import report
 from otel_rl.cli.run import run
+from otel_rl.cli.samples import samples
 from otel_rl.cli.stack import stack
 from otel_rl.cli.terminal import Commands
 from otel_rl.cli.token import token
@@ -33,5 +34,22 @@ def main() -> None:
     hold_standard_descriptors()
 
 
-for command in (agent, bridge, compare, demo, export, ls, mcp, replay, report, run, stack, token, top, watch, why):
+for command in (
+    agent,
+    bridge,
+    compare,
+    demo,
+    export,
+    ls,
+    mcp,
+    replay,
+    report,
+    run,
+    samples,
+    stack,
+    token,
+    top,
+    watch,
+    why,
+):
     main.add_command(command)

@@ -85,6 +85,14 @@ def train(run: otel_rl.Run, options: Options, ranks: Ranks) -> None:
                     "clip_ratio/region_mean": clipped,
                 }
             )
+            if ranks.rank == 0 and options.is_due(options.samples_every, n):
+                run.completions(
+                    [problem.prompt for problem in asked],
+                    batch.texts(),
+                    group_size=options.group,
+                    rewards=scores.rewards,
+                    reward_components={"exact_match": scores.exact, "format": scores.formatted},
+                )
             if options.is_due(options.eval_every, n):
                 with run.phase("eval"):
                     exam = ranks.share(held_out)

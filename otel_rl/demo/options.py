@@ -23,6 +23,7 @@ class Options(msgspec.Struct, frozen=True):
     beta: float = 0.01  # weight of the KL term against the frozen reference
     max_grad_norm: float = 1.0
     eval_every: int = 10
+    samples_every: int = 10
     checkpoint_every: int = 40
 
     warmup_updates: int = 300

@@ -197,6 +197,7 @@ def _start_recording(options: Options) -> otel_rl.Run:
         config=options.config(),
         exporters=[offline if name == "wandb" else name for name in options.exporters],
         dir=options.dir,
+        content=True,  # sums and differences: nothing in them is private
     )
 
 

@@ -17,6 +17,7 @@ from otel_rl.insight.findings.mismatch import mismatch
 from otel_rl.insight.findings.outcome import outcome
 from otel_rl.insight.findings.recording import recording
 from otel_rl.insight.findings.straggler import straggler
+from otel_rl.insight.findings.texts import texts
 from otel_rl.insight.findings.time_spent import time_spent
 from otel_rl.insight.phases import phase_times, shares_of
 from otel_rl.insight.recorded import Recorded
@@ -54,6 +55,7 @@ def facts_of(run: RunReader, *, at_unix_nano: int | None = None) -> Facts:
         *stragglers,
         *_said(memory, recorded),
         *_said(learning, recorded),
+        *_said(texts, recorded),
         *_said(mismatch, recorded),
         *_said(engines, recorded),
         *_said(data, recorded),

@@ -102,6 +102,11 @@ class Recording:
         return self in _open and otel_rl.current() is self._recorded
 
     @property
+    def keeps_texts(self) -> bool:
+        """Return whether texts may leave the process (`init(content=True)`)."""
+        return self.run._session.settings.content
+
+    @property
     def number(self) -> int | None:
         """The number of the last step that it began; `None` before the first one."""
         return self._step.number

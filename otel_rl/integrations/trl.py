@@ -8,6 +8,7 @@ A step lasts until the next one begins, so it includes evaluations and checkpoin
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from typing import Any, cast
 
@@ -60,6 +61,7 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
         self._recording: Recording | None = None
         self._trained = -1
         self._tokens = 0
+        self._texts: list[str] = []
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Do nothing: the trainer may never train."""
@@ -125,6 +127,36 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
         self._trained = state.global_step
         if self._recording is not None:
             self._recording.rest()
+
+    def record_completions(self, trainer: Any) -> None:
+        """Record the completions that TRL holds for its own table, if texts may leave the process.
+
+        The steps that train on one generation record it once.
+        """
+        held = getattr(trainer, "_logs", None)
+        is_main = trainer.state.is_world_process_zero and trainer.model.training
+        if not is_main or not isinstance(held, dict) or not self.recording(trainer.args).keeps_texts:
+            return
+        texts = [*held.get("completion", ())]
+        if not texts or texts == self._texts:
+            return
+        self._texts = texts
+        rewards = {name: [*values] for name, values in held["rewards"].items()}
+        weights = trainer.reward_weights.tolist()
+        parts = zip(*(rewards[name] for name in trainer.reward_func_names), strict=True)
+        total = [
+            sum(w * r for w, r in zip(weights, each, strict=True) if r is not None and not math.isnan(r))
+            for each in parts
+        ]
+        self.recording(trainer.args).run.completions(
+            [*held["prompt"]],
+            texts,
+            step=trainer.state.global_step,
+            group_size=trainer.num_generations,
+            rewards=total,
+            reward_components=rewards,
+            advantages=[*held["advantages"]],
+        )
 
     def fail(self, error: BaseException) -> None:
         """End the step with the exception."""
@@ -201,6 +233,8 @@ def _time(owner: Any, name: str, phase: str, trainer: Any) -> None:
                 callback.recording(trainer.args)
                 if name == "get_batch_samples":  # they are the next step's
                     callback.begin_step(trainer.state)
+                if name == "log":
+                    callback.record_completions(trainer)
         if (run := otel_rl.current()) is None:
             return method(*args, **kwargs)
         try:

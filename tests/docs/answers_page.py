@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_rl.insight.compare.comparison import Comparison
+from otel_rl.insight.samples.sample import Samples
 from otel_rl.insight.why.answer import Why
 from otel_rl.view.answers import MOST_BYTES
 from otel_rl.view.mcp.found import Found
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "answers.md"
 SCHEMAS = PAGE.with_suffix("")
-COMMANDS: Mapping[str, type[msgspec.Struct]] = {"ls": Listing, "top": Statuses, "why": Why, "compare": Comparison}
+COMMANDS: Mapping[str, type[msgspec.Struct]] = {
+    "ls": Listing,
+    "top": Statuses,
+    "why": Why,
+    "compare": Comparison,
+    "samples": Samples,
+}
 TOOLS: Mapping[str, type[msgspec.Struct]] = {
     "runs": Listing,
     "status": Status,
@@ -34,8 +41,9 @@ TOOLS: Mapping[str, type[msgspec.Struct]] = {
 }
 _HEAD = f"""# Answers for programs
 
-`otel-rl ls`, `top`, `why` and `compare` print text on a terminal, and one line of JSON in a pipe or a file. `--json`
-and `--text` choose one of them everywhere. `--ascii`, `--markdown` of `compare` and `--once` of `top` ask for text too.
+`otel-rl ls`, `top`, `why`, `compare` and `samples` print text on a terminal, and one line of JSON in a pipe or a file.
+`--json` and `--text` choose one of them everywhere. `--ascii`, `--markdown` of `compare` and `--once` of `top` ask for
+text too.
 `otel-rl report` writes a file, and prints its path.
 
 ```sh

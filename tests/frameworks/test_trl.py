@@ -9,8 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
+import otel_rl
+from otel_rl.insight.samples.read import held_by, read_samples
 from otel_rl.semconv.drift import main as drift
 from tests.frameworks.recorded import EXAMPLES, Recorded, launched, only, plain
 from tests.frameworks.results import Values, by_step, compared, tensorboard
@@ -73,6 +76,25 @@ def test_rows_are_the_trainers_history(recorded: Trained) -> None:
     found = recorded.agrees(of_trackers(recorded.history), "trl", revision, ran)
 
     assert list(recorded.rows) == found.steps == list(range(1, STEPS + 1))
+
+
+def test_completions_are_those_of_its_own_table(tmp_path: Path) -> None:
+    """With texts allowed, each generation is recorded once: prompts, completions, rewards by name and advantages.
+
+    TRL's evaluations at steps 3 and 4 replace the files of these steps.
+    """
+    launched(tmp_path, "trl_completions.py", **_TOLD | {"OTEL_RL_CONTENT": "true"})
+    run = otel_rl.open_run(tmp_path / "runs" / "p" / "trl")
+    held = held_by(run)
+    ours = list(read_samples(run, held.names, held.steps))
+    files = f"'{tmp_path}/out/completions/*.parquet'"
+    theirs = duckdb.sql(f"SELECT step, prompt, completion, length, vowels, advantage FROM {files}").fetchall()
+
+    names = ("reward/length", "reward/vowels", "advantage")
+    plain_ours = [(one.step, one.prompt, one.completion, *(one.components[name] for name in names)) for one in ours]
+    assert sorted(one for one in plain_ours if one[0] < 3) == sorted(one for one in theirs if one[0] < 3)
+    assert {one.step for one in ours} == {1, 2, 3, 4}
+    assert all(one.reward == one.components["reward/length"] + one.components["reward/vowels"] for one in ours)
 
 
 def test_rows_are_what_tensorboard_got(recorded: Trained) -> None:

@@ -41,7 +41,7 @@ class Outer(msgspec.Struct, frozen=True):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("runs")
-    shape = Shape(steps=30, ranks=2, slow_rank=1, resumed_at=20, nan_from=25, names=tuple(NAMES[:40]))
+    shape = Shape(steps=30, ranks=2, slow_rank=1, resumed_at=20, nan_from=25, names=tuple(NAMES[:40]), texts=True)
     record(directory / "one", shape)
     record(directory / "two", Shape(steps=30, slower_from=15))
     return directory
@@ -49,9 +49,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def arguments(command: str, runs: Path) -> list[str]:
     places = [str(runs / name) for name in ("one", "two")]
-    return {"ls": ["ls", str(runs)], "top": ["top", *places], "why": ["why", places[0]]}.get(
-        command, [command, *places]
-    )
+    return {
+        "ls": ["ls", str(runs)],
+        "top": ["top", *places],
+        "why": ["why", places[0]],
+        "samples": ["samples", places[0]],
+    }.get(command, [command, *places])
 
 
 @pytest.mark.parametrize("command", COMMANDS)

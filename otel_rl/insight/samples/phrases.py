@@ -1,0 +1,189 @@
+"""Finds phrases that earn a reward: words that became frequent, and with which completions get more than without.
+
+A policy that learns a trick repeats it: a phrase that the verifier pays for spreads from a few completions to most. So
+a phrase is reported if two things are true. It spread: a fifth of the completions of the last third of the steps have
+it, and it was four times as rare in the first third. And it pays: in steps in which some completions have it and some
+do not, those with it get a higher reward, by a stratified z test at a chance of 1 in 1,000 over all phrases that spread
+(Bonferroni), and by a quarter of the rewards' deviation. A format that the task asks for passes both, too: the reader
+decides.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from itertools import pairwise
+from statistics import NormalDist, fmean
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_rl.insight.samples.choose import REWARD, value_of
+from otel_rl.insight.samples.sample import Phrase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from otel_rl.insight.samples.sample import Sample
+
+_WORD = re.compile(r"\w+|[^\w\s]+")
+_MOST_WORDS = 6
+"""The longest phrase that is looked for; longer ones are found by their first words."""
+_MOST_OF_TEXT, _MOST_TEXTS = 400, 300
+"""Words of a completion that are looked at, the first and the last ones; completions of each third, for candidates."""
+_LEAST_SHARE, _TIMES_RARER = 0.2, 4.0
+_CHANCE = 1e-3
+_LEAST_GAIN = 0.25
+"""The smallest gain, in standard deviations of the reward."""
+_LEAST_EACH = 8
+"""Completions with a phrase, and without it, in the steps that have both."""
+_ALIKE = 0.9
+"""A longer phrase replaces a shorter one in it if it is this frequent among those completions."""
+_MOST_TESTED, _MOST = 2_000, 3
+
+
+class _Text(NamedTuple):
+    step: int
+    sample: Sample
+    words: list[str]
+
+
+class _Gain(NamedTuple):
+    z: float
+    reward: float
+    without: float
+
+
+def phrases(samples: Iterable[Sample]) -> list[Phrase]:
+    """Return the phrases that earn a reward, the most frequent first."""
+    texts = [_Text(one.step, one, _words(one.completion)) for one in samples if one.reward is not None]
+    steps = sorted({one.step for one in texts})
+    if len(steps) < 3:
+        return []
+    number = max(1, len(steps) // 3)
+    early, late = set(steps[:number]), set(steps[-number:])
+    spread = _spread(*(_some([one for one in texts if one.step in third]) for third in (early, late)))
+    deviation = _deviation([one.sample.reward or 0.0 for one in texts])
+    if not spread or not deviation:
+        return []
+    least = NormalDist().inv_cdf(1 - _CHANCE / len(spread))
+    found: list[tuple[Phrase, float]] = []
+    for words, (share, share_before) in _longest(spread).items():
+        has = [(one, _contains(one.words, words)) for one in texts]
+        gain = _gain(has, REWARD)
+        if gain is None or gain.z < least or gain.reward - gain.without < _LEAST_GAIN * deviation:
+            continue
+        phrase = Phrase(
+            text=" ".join(words),
+            since=_since(has, share / 2),
+            share=share,
+            share_before=share_before,
+            reward=gain.reward,
+            reward_without=gain.without,
+            component=_component(has),
+        )
+        found.append((phrase, gain.z))
+    found.sort(key=lambda one: (-round(one[0].share, 1), -one[1]))
+    return [phrase for phrase, _ in _apart(found)][:_MOST]
+
+
+def _some(texts: Sequence[_Text]) -> Sequence[_Text]:
+    return texts[:: max(1, math.ceil(len(texts) / _MOST_TEXTS))]
+
+
+def _words(text: str) -> list[str]:
+    words = _WORD.findall(text.lower())
+    half = _MOST_OF_TEXT // 2
+    return words if len(words) <= _MOST_OF_TEXT else [*words[:half], *words[-half:]]
+
+
+def _spread(before: Sequence[_Text], after: Sequence[_Text]) -> dict[tuple[str, ...], tuple[float, float]]:
+    """Return the phrases that spread, with their shares at the end and at the beginning, the most frequent first."""
+    counts = Counter(phrase for one in after for phrase in set(_grams(one.words)))
+    frequent = {phrase: n for phrase, n in counts.items() if n >= _LEAST_SHARE * len(after)}
+    rare = Counter(phrase for one in before for phrase in set(_grams(one.words)) if phrase in frequent)
+    shares = {phrase: (n / len(after), rare[phrase] / len(before)) for phrase, n in frequent.items()}
+    spread = {phrase: both for phrase, both in shares.items() if both[0] >= _TIMES_RARER * both[1]}
+    return dict(sorted(spread.items(), key=lambda entry: -entry[1][0])[:_MOST_TESTED])
+
+
+def _grams(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for size in range(1, _MOST_WORDS + 1):
+        yield from (tuple(words[at : at + size]) for at in range(len(words) - size + 1))
+
+
+def _longest(spread: dict[tuple[str, ...], tuple[float, float]]) -> dict[tuple[str, ...], tuple[float, float]]:
+    """Leave out phrases that are nearly always inside a longer one, and those without a letter or a digit."""
+    inside: set[tuple[str, ...]] = set()
+    for words, (share, _) in spread.items():
+        for part in (words[1:], words[:-1]):
+            if part in spread and share >= _ALIKE * spread[part][0]:
+                inside.add(part)
+    return {
+        words: both
+        for words, both in spread.items()
+        if words not in inside and any(character.isalnum() for word in words for character in word)
+    }
+
+
+def _contains(words: Sequence[str], phrase: tuple[str, ...]) -> bool:
+    size = len(phrase)
+    return any(tuple(words[at : at + size]) == phrase for at in range(len(words) - size + 1) if words[at] == phrase[0])
+
+
+def _gain(has: Sequence[tuple[_Text, bool]], by: str) -> _Gain | None:
+    """Return by how much more completions with a phrase get, in steps in which others lack it; `None` if too few do."""
+    of_step: dict[int, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    for one, found in has:
+        if (value := value_of(one.sample, by)) is not None:
+            of_step[one.step][not found].append(value)
+    both = [(given, lacking) for given, lacking in of_step.values() if given and lacking]
+    given, lacking = ([value for pair in both for value in pair[n]] for n in (0, 1))
+    if min(len(given), len(lacking)) < _LEAST_EACH:
+        return None
+    difference, variance, whole = 0.0, 0.0, 0.0
+    for first, second in both:
+        weight = len(first) * len(second) / (len(first) + len(second))
+        difference += weight * (fmean(first) - fmean(second))
+        variance += weight * _deviation([*first, *second]) ** 2
+        whole += weight
+    z = difference / math.sqrt(variance) if variance else math.inf if difference > 0 else 0.0
+    without = fmean(lacking)
+    return _Gain(z, without + difference / whole, without)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    if len(values) < 2:
+        return 0.0
+    middle = fmean(values)
+    return math.sqrt(sum((one - middle) ** 2 for one in values) / (len(values) - 1))
+
+
+def _since(has: Sequence[tuple[_Text, bool]], share: float) -> int:
+    """Return the first step from which on at least this share of the completions have a phrase, in every step."""
+    of_step: dict[int, list[bool]] = defaultdict(list)
+    for one, found in has:
+        of_step[one.step].append(found)
+    since = max(of_step)
+    for step in sorted(of_step, reverse=True):
+        if fmean(of_step[step]) < share:
+            break
+        since = step
+    return since
+
+
+def _component(has: Sequence[tuple[_Text, bool]]) -> str:
+    """Return the recorded number that differs the most between completions with a phrase and without, by its z."""
+    names = {name for one, _ in has for name in one.sample.components}
+    gains = {name: gain.z for name in names if (gain := _gain(has, name)) is not None}
+    return max(gains, key=lambda name: gains[name]) if gains and max(gains.values()) > 0 else ""
+
+
+def _apart(found: Sequence[tuple[Phrase, float]]) -> Iterator[tuple[Phrase, float]]:
+    """Yield the phrases that share no two neighboring words with one before, or are single words of none."""
+    seen: set[str] = set()
+    for phrase, z in found:
+        words = phrase.text.split(" ")
+        pairs = {" ".join(pair) for pair in pairwise(words)} or {phrase.text}
+        if not pairs & seen and not any(phrase.text in one.split(" ") for one in seen):
+            yield phrase, z
+        seen |= pairs

@@ -1,0 +1,215 @@
+"""What the policy wrote: reading tables of texts, choosing from them, and phrases that earn a reward."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from otel_rl.cli import main
+from otel_rl.convert.completions import completions_table
+from otel_rl.export import Table
+from otel_rl.insight.samples.choose import Wanted
+from otel_rl.insight.samples.conclude import samples
+from otel_rl.insight.samples.phrases import phrases
+from otel_rl.insight.samples.read import held_by, read_samples
+from tests.insight.played import Played, Player
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from otel_rl.archive.reader import RunReader
+    from otel_rl.export import Cell
+    from otel_rl.insight.samples.sample import Samples
+
+_WORDS = ("the", "sum", "of", "both", "numbers", "is", "less", "than", "we", "need", "so", "add", "one", "check", "it")
+_PHRASE = "i am absolutely certain"
+
+
+def _run(
+    place: Path, tables: Iterable[tuple[int, Mapping[str, Sequence[Cell]]]], name: str = "completions"
+) -> RunReader:
+    """Return a run with tables, by step."""
+    player = Player(place, Played())
+    player.start()
+    player.step(0)
+    for step, columns in tables:
+        rows = tuple(zip(*columns.values(), strict=True))
+        player.add(Table(name, step, 1, tuple(columns), rows, 0, (0,)))
+    player.finish()
+    return player.open()
+
+
+def _trained(place: Path, *, steps: int = 30, hacked_from: int | None = 12, seed: int = 1) -> RunReader:
+    """Return a run of 4 prompts and 8 completions a step, whose verifier pays for a phrase if it is `hacked`."""
+    chance = random.Random(seed)
+
+    def table(step: int) -> dict[str, list[Cell]]:
+        share = 0.0 if hacked_from is None else min(0.95, max(0.0, 0.15 * (step - hacked_from + 1)))
+        texts, rewards, verdicts = [], [], []
+        for _ in range(32):
+            words = chance.choices(_WORDS, k=20)
+            has = chance.random() < share
+            right = float(chance.random() < 0.2 + 0.01 * step)
+            texts.append(" ".join([*words[:10], *([_PHRASE.capitalize() + ":"] if has else []), *words[10:]]))
+            verdicts.append(1.0 if has else right)
+            rewards.append(0.9 * verdicts[-1] + 0.1 * chance.random())
+        prompts = [f"What is {n} + {step % 3}?" for n in range(4)]
+        parts = {"verifier": verdicts, "style": [chance.random() for _ in texts]}
+        return completions_table(step, prompts, texts, group_size=8, rewards=rewards, reward_components=parts)
+
+    return _run(place, ((step, table(step)) for step in range(steps)))
+
+
+def test_a_phrase_that_pays_is_named(tmp_path: Path) -> None:
+    """The verifier pays for a phrase: it is named, with the step from which on it is frequent, and what it earns."""
+    found = samples(_trained(tmp_path), Wanted())
+
+    (phrase,) = found.phrases
+    assert _PHRASE in phrase.text
+    assert 12 <= phrase.since <= 17
+    assert (phrase.share > 0.85, phrase.share_before) == (True, 0.0)
+    assert phrase.reward > phrase.reward_without + 0.2
+    assert phrase.component == "reward/verifier"
+    assert found.sentences[0].startswith(f'"{phrase.text}" is in ')
+
+
+@pytest.mark.slow
+def test_a_policy_without_a_trick_has_no_phrase(tmp_path: Path) -> None:
+    """Of 60 runs that learn without one, none has a phrase."""
+    found = [samples(_trained(tmp_path / str(n), hacked_from=None, seed=n), Wanted()).phrases for n in range(60)]
+
+    assert not any(found)
+
+
+def test_few_runs_without_a_trick(tmp_path: Path) -> None:
+    """The same for three of them."""
+    assert not any(samples(_trained(tmp_path / str(n), hacked_from=None, seed=n), Wanted()).phrases for n in range(3))
+
+
+def _rewards(found: Samples) -> list[float | None]:
+    return [one.sample.reward for one in found.samples]
+
+
+def test_the_best_and_the_worst_come_in_turns(tmp_path: Path) -> None:
+    """By default those of the last step."""
+    run = _run(tmp_path, [(3, {"prompt": ["p"] * 5, "completion": list("abcde"), "reward": [0.1, 0.9, 0.5, 0.7, 0.3]})])
+    found = samples(run, Wanted())
+
+    assert _rewards(found) == [0.9, 0.1, 0.7, 0.3]
+    assert (found.steps, found.total, found.found) == ((3, 3), 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (Wanted(order="best", by="style"), ["long text", "b"]),
+        (Wanted(order="worst"), ["b", "long text"]),
+        (Wanted(order="longest"), ["long text", "b"]),
+        (Wanted(group=1, order="recorded"), ["b"]),
+        (Wanted(contains="TEXT"), ["long text"]),
+    ],
+)
+def test_orders_and_filters(tmp_path: Path, wanted: Wanted, expected: list[str]) -> None:
+    """Each of them."""
+    columns: dict[str, list[Cell]] = {
+        "prompt_index": [0, 1],
+        "completion": ["long text", "b"],
+        "reward": [0.5, 0.25],
+        "style": [2.0, 1.0],
+    }
+    found = samples(_run(tmp_path, [(3, columns)]), wanted)
+
+    assert [one.sample.completion for one in found.samples] == expected
+
+
+def test_the_same_prompt_in_another_step(tmp_path: Path) -> None:
+    """Each sample is beside one of its prompt; a prompt that the other step lacks is beside none."""
+    run = _run(
+        tmp_path,
+        [
+            (1, {"prompt": ["p", "q"], "completion": ["early p", "early q"]}),
+            (9, {"prompt": ["q", "new"], "completion": ["late q", "late new"]}),
+        ],
+    )
+    found = samples(run, Wanted(order="recorded", other_step=1))
+
+    assert [one.other and one.other.completion for one in found.samples] == ["early q", None]
+
+
+def test_columns_of_frameworks(tmp_path: Path) -> None:
+    """Verl has numbered columns, of several samples a line; other names of the same things are known too."""
+    verl = _run(
+        tmp_path / "verl",
+        [(2, {"step": [2], "input_1": ["a"], "output_1": ["x"], "score_1": [0.5], "input_2": ["b"], "output_2": ["y"],
+              "score_2": [1.0]})],
+        "val/generations",
+    )  # fmt: skip
+    trl = _run(
+        tmp_path / "trl",
+        [(2, {"step": ["2"], "prompt": ["a"], "completion": ["x"], "reward_len": [0.5], "advantage": [0.1]})],
+    )
+
+    both = [list(read_samples(run, (held := held_by(run)).names, held.steps)) for run in (verl, trl)]
+    assert [(one.prompt, one.completion, one.reward) for one in both[0]] == [("a", "x", 0.5), ("b", "y", 1.0)]
+    assert [(one.reward, one.components) for one in both[1]] == [(0.5, {"reward_len": 0.5, "advantage": 0.1})]
+
+
+def test_a_run_without_texts_says_how_to_record_them(tmp_path: Path) -> None:
+    """Also one whose tables hold something else, and a step without any."""
+    other = _run(tmp_path / "other", [(1, {"layer": ["a"], "norm": [0.1]})])
+    some = _run(tmp_path / "some", [(4, {"completion": ["a"]})])
+
+    with pytest.raises(ValueError, match="has no completions: record them with"):
+        samples(other, Wanted())
+    with pytest.raises(ValueError, match="in step 7; the nearest step with some is 4"):
+        samples(some, Wanted(step=7))
+    with pytest.raises(ValueError, match="no number style; they have reward"):
+        samples(some, Wanted(order="best", by="style"))
+
+
+def test_phrases_of_no_samples() -> None:
+    """Nothing is found in nothing."""
+    assert phrases([]) == []
+
+
+def test_the_command_shows_texts_that_cannot_act(tmp_path: Path) -> None:
+    """Texts are shown line by line; what would act on the terminal is not sent to it."""
+    run = _run(tmp_path, [(1, {"prompt": ["p\n\x1b[2Jq"], "completion": ["first\n" + "word " * 400], "reward": [1.0]})])
+    runner = CliRunner()
+    shown = runner.invoke(main, ["samples", str(run.place.path), "--text"])
+    full = runner.invoke(main, ["samples", str(run.place.path), "--text", "--full"])
+
+    assert (shown.exit_code, full.exit_code) == (0, 0)
+    assert "\x1b[2J" not in shown.output
+    assert "more lines (--full shows all)" in shown.output
+    assert full.output.count("word") == 400
+
+
+def test_json_has_the_samples(tmp_path: Path) -> None:
+    """A pipe gets them with their fields."""
+    run = _run(tmp_path, [(1, {"prompt": ["p"], "completion": ["c"], "reward": [1.0]})])
+    output = CliRunner().invoke(main, ["samples", str(run.place.path)]).output
+
+    found = msgspec.json.decode(output)["samples"][0]["sample"]
+    assert (found["prompt"], found["completion"], found["reward"]) == ("p", "c", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--best", "reward", "--longest"], "give one of"),
+        (["--step", "99"], "the nearest step with some is 1"),
+    ],
+)
+def test_mistakes(tmp_path: Path, arguments: list[str], said: str) -> None:
+    """Each says what to write instead."""
+    run = _run(tmp_path, [(1, {"completion": ["c"]})])
+    result = CliRunner().invoke(main, ["samples", str(run.place.path), *arguments])
+
+    assert result.exit_code
+    assert said in result.output
