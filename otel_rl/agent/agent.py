@@ -24,6 +24,7 @@ from otel_rl.agent.output.measurements import Measurements
 from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.agent.output.present import Present
 from otel_rl.agent.output.targets import Target, remove, sweep
+from otel_rl.agent.output.wait_watch import WaitWatch
 from otel_rl.agent.repair.refill import UNLIMITED_BYTES
 from otel_rl.agent.repair.release import Release, cut_off
 from otel_rl.agent.status import Status
@@ -119,6 +120,8 @@ class Agent:
         self._poller = Poller(how.hardware.interval, io=how.hardware.pcie)
         forensics, flush_interval = self._pipeline.reducer.forensics, how.hardware.flush_interval
         section = "ray" if manifest.dialect in ("nemo_rl", "skyrl") else "hardware"
+        state, stragglers = self._pipeline.reducer.state, self._pipeline.reducer.stragglers
+        watch = None if once or of_archive or manifest.sends else WaitWatch(state, stragglers)
         measurements = Measurements(self._poller, self._instruments, forensics, vocabulary, flush_interval, section)
         self._loop = Loop(
             self._source,
@@ -127,6 +130,7 @@ class Agent:
             self._outbox,
             losses,
             self._quarantine,
+            watch,
             sends=manifest.sends,
         )
         self._display = Display(self._instruments, self._pipeline, directory, self._quarantine, sends=manifest.sends)
@@ -140,7 +144,7 @@ class Agent:
             self._quarantine,
             removed,
         )
-        self._present = Present(directory, manifest, self._pipeline, measurements.gauges, of_archive=of_archive)
+        self._present = Present(directory, manifest, self._pipeline, measurements.gauges, watch, of_archive=of_archive)
         self._release = Release(self._outbox, directory.cursors, directory.journals)
         self._stopped_at = self._released_at = 0.0
         self._last_progress = time.monotonic()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from otel_rl.agent.input.source import Source
     from otel_rl.agent.losses import Losses
     from otel_rl.agent.output.measurements import Measurements
+    from otel_rl.agent.output.wait_watch import WaitWatch
     from otel_rl.agent.steps.pipeline import Pipeline
     from otel_rl.agent.steps.reduced import Reduced
     from otel_rl.delivery.outbox import Outbox
@@ -60,11 +61,13 @@ class Loop:
         outbox: Outbox,
         losses: Losses,
         quarantine: Quarantine,
+        watch: WaitWatch | None,
         *,
         sends: bool,
     ) -> None:
         self._source, self._pipeline, self._measurements = source, pipeline, measurements
         self._outbox, self._losses, self._quarantine, self._sends = outbox, losses, quarantine, sends
+        self._watch = watch
         self._environments = Environments()
         self._encode = msgspec.msgpack.Encoder().encode
         self.unsaved: list[Item] = []
@@ -91,6 +94,9 @@ class Loop:
         found, is_all = self._read(now)
         made = self._apply(found, is_all=is_all)
         near_end |= self.is_over
+        if is_all and self._watch is not None:
+            with self._quarantine.guard("watching of waits", "open spans"):
+                made.items += self._watch.look(made.items, now, is_last=near_end)
         self.unsaved += self._chain(found, made, now, near_end=near_end)
         if near_end or not self._has_room or time.monotonic() >= self._save_at:
             self._save(made)

@@ -6,7 +6,7 @@ exporters are. It stays as it is when the run ends.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -26,6 +26,47 @@ class OpenPhase(msgspec.Struct, frozen=True):
     name: str
     started_unix_nano: int
     part: str = ""
+
+
+WaitKind = Literal["ticket", "request", "tool", "group", "collective", "sync", "queue"]
+"""The kind of a wait: for what a span names itself, a request, a part of a trajectory outside of the run, a
+trajectory or its group, other ranks, a version of the weights, or any trajectory."""
+Cause = Literal["", "dead", "ended", "circle"]
+"""Why a wait can never end: who owes it is dead, has ended, or waits in turn; empty if it can."""
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a process waits for.
+
+    Attributes:
+        waiter: The process that waits, such as `rank 0` or `rollout 5`.
+        kind: What kind of thing it waits for.
+        subject: Its name, such as that of a phase, a tool or a group.
+        group: The group of the trajectory in which it waits; empty outside of any.
+        doing: The innermost thing that the debtor does for it, such as `tool pytest`; empty if unknown.
+        debtors: Who owes it: processes, and addresses of servers; empty if that is unknown.
+        is_any: If true, one of the debtors is enough; otherwise all of them owe it.
+        since_unix_nano: Since when.
+        step: The step in which it waits; `None` outside of any.
+        waiters: How many processes wait for the same.
+        groups: For a queue, the groups of trajectories that were begun since the step began, those that ended too.
+        cause: Why it can never end; empty if it can.
+        culprits: Who that is due to: who is dead or has ended, or the processes of a circle in their order.
+    """
+
+    waiter: str
+    kind: WaitKind
+    subject: str
+    group: str = ""
+    doing: str = ""
+    debtors: tuple[str, ...] = ()
+    is_any: bool = False
+    since_unix_nano: int
+    step: int | None = None
+    waiters: int = 1
+    groups: int = 0
+    cause: Cause = ""
+    culprits: tuple[str, ...] = ()
 
 
 class PhaseTime(msgspec.Struct, frozen=True, array_like=True):
@@ -174,6 +215,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
         started_unix_nano: When the first process of the run started.
         progress: How far it is.
         devices: The GPUs of this machine, and its host, which comes last.
+        waits: What processes wait for: what can never end comes first, then the oldest.
     """
 
     time_unix_nano: int
@@ -191,6 +233,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     started_unix_nano: int | None = None
     progress: Progress = Progress()
     devices: tuple[DeviceNow, ...] = ()
+    waits: tuple[Wait, ...] = ()
 
     @property
     def has_everything(self) -> bool:

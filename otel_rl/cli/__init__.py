@@ -13,6 +13,7 @@ from otel_rl.cli.compare import compare
 from otel_rl.cli.export import export
 from otel_rl.cli.ls import ls
 from otel_rl.cli.mcp import mcp
+from otel_rl.cli.owes import owes
 from otel_rl.cli.replay import replay
 from otel_rl.cli.report import report
 from otel_rl.cli.run import run
@@ -42,6 +43,7 @@ for command in (
     export,
     ls,
     mcp,
+    owes,
     replay,
     report,
     run,

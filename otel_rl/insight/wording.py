@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -86,6 +87,11 @@ def seconds(value: float) -> str:
 def signed_seconds(value: float) -> str:
     """Return a difference of times, such as `+41 s` or `-3 min`."""
     return f"{'+' if value > 0 else ''}{seconds(value)}"
+
+
+def clock(unix_nano: int) -> str:
+    """Return the time of a day, here, such as `12:04:07`."""
+    return time.strftime("%H:%M:%S", time.localtime(unix_nano / 1e9))
 
 
 def memory(value: float) -> str:

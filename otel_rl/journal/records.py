@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from otel_rl import semconv
 from otel_rl.errors.texts import LONGEST_NAME
 from otel_rl.export import AttributeValue, Cell, Outcome
 
@@ -28,6 +29,15 @@ TRAINED = "trained"
 
 PART_KINDS = ("model", "tool", "environment", "verifier")
 """The kinds of parts of a trajectory. The time outside of all parts counts as "other"."""
+
+AWAITED = frozenset(
+    {
+        *("awaits", "version", semconv.POLICY_VERSION, "group", "group_id", "prompt_id"),
+        *(semconv.GEN_AI_TOOL_NAME, semconv.TRAJECTORY_PART_NAME),
+        *(semconv.SERVER_ADDRESS, semconv.SERVER_PORT, "url.full", "http.url", "net.peer.name", "net.peer.port"),
+    }
+)
+"""Attributes that say what a span waits for, or is about: they are written at its start too."""
 
 IDS = struct.Struct(">16sQ")
 """A trace id and a span id, as `Consumed` packs them."""
@@ -44,6 +54,8 @@ TraceId = Annotated[bytes, Meta(max_length=16)]
 Snapshot = Annotated[bytes, Meta(max_length=256)]
 Name = Annotated[str, Meta(max_length=6 * LONGEST_NAME)]  # a trainer may escape characters that UTF-8 cannot encode
 Attributes = dict[Name, AttributeValue]
+_Short = Annotated[str, Meta(max_length=1024)]  # all open spans are kept
+Awaited = dict[Name, bool | int | float | _Short | Annotated[list[bool | int | float | _Short], Meta(max_length=128)]]
 Moment = tuple[Name, Time, Attributes]  # an event inside a span
 
 
@@ -119,6 +131,7 @@ class SpanStarted(Record, tag=3):
     devices: list[DeviceMemory] | None = None  # at the start of a phase, if there are devices
     part: Name = ""  # the part of the phase `name`, such as onload or execute; empty for the phase itself
     scope: tuple[Name, Name] | None = None  # name and version of the OpenTelemetry tracer
+    awaits: Awaited | None = None  # the attributes of `AWAITED` that are known at its start
 
 
 class SpanEnded(Record, tag=4):

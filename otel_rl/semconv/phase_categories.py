@@ -38,8 +38,13 @@ def category_of(phase: str) -> Category:
     names, words = _tables()
     if (known := names.get(phase)) is not None:
         return known
-    of_phase = {word.lower() for word in _WORDS.findall(phase)}
+    of_phase = words_of(phase)
     return next((category for category, listed in words if not of_phase.isdisjoint(listed)), "other")
+
+
+def words_of(phase: str) -> set[str]:
+    """Return the words in the name of a phase."""
+    return {word.lower() for word in _WORDS.findall(phase)}
 
 
 @cache

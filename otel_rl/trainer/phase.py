@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from opentelemetry import context, trace
 
-from otel_rl.journal.records import SpanEnded, SpanStarted
+from otel_rl.journal.records import AWAITED, SpanEnded, SpanStarted
 from otel_rl.trainer.arguments import cut_name
 from otel_rl.trainer.no_span import NoSpan
 from otel_rl.trainer.spans import JournaledSpan, context_here
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanKind
 
     from otel_rl.devices.clock import DeviceEvent
+    from otel_rl.export import AttributeValue
     from otel_rl.trainer.step import Steps, StepSpan
 
+_MOST_AWAITED = 128
+"""Characters of a text, or items of a list, that are written at the start of a span."""
 _attach, _current_context = context.attach, context.get_current
 _current_span, _with_span = trace.get_current_span, trace.set_span_in_context
 
@@ -96,18 +99,28 @@ class Phase(JournaledSpan):
         self._step = None if step is None else step.number
         name, part = (self._in_phase, self._name) if self._in_phase else (self._name, "")
         begun = (self._span_id, parent_id, self._trace_id, self._step, name, now)
+        awaits = self._awaited() if self._attributes else None
         kind = self._span_kind
         if kind is not None:
-            recorder.write(SpanStarted(*begun, b"", kind.value, None, "", self._scope))
+            recorder.write(SpanStarted(*begun, b"", kind.value, None, "", self._scope, awaits))
             return
         devices = recorder.devices
         memory = recorder.memory.recent(now)
         if now < devices.silent_until or not devices.asked(now):
-            recorder.write(SpanStarted(*begun, memory, None, None, part))
+            recorder.write(SpanStarted(*begun, memory, None, None, part, None, awaits))
             return
-        recorder.write(SpanStarted(*begun, memory, None, devices.begin(now, used=bool(part)), part))
+        found = devices.begin(now, used=bool(part))
+        recorder.write(SpanStarted(*begun, memory, None, found, part, None, awaits))
         devices.arrived()
         self._device_start = devices.start_clock()
+
+    def _awaited(self) -> dict[str, AttributeValue] | None:
+        """Return the attributes that say what the span waits for; they are short, as all open spans are kept."""
+        given = self._attributes or {}
+        if not (known := {key: given[key] for key in given if key in AWAITED}):
+            return None
+        clean = self._clean(known)
+        return {key: value[:_MOST_AWAITED] if isinstance(value, list | str) else value for key, value in clean.items()}
 
     def _place(self, parent: trace.Span | None, step: StepSpan | None) -> tuple[int, bytes]:
         """Return the id of the parent span, 0 for none, and the trace id."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from otel_rl.insight.compare.comparison import Comparison
+from otel_rl.insight.owed import Owed
 from otel_rl.insight.samples.sample import Samples
 from otel_rl.insight.why.answer import Why
 from otel_rl.view.answers import MOST_BYTES
@@ -27,6 +28,7 @@ SCHEMAS = PAGE.with_suffix("")
 COMMANDS: Mapping[str, type[msgspec.Struct]] = {
     "ls": Listing,
     "top": Statuses,
+    "owes": Owed,
     "why": Why,
     "compare": Comparison,
     "samples": Samples,
@@ -34,6 +36,7 @@ COMMANDS: Mapping[str, type[msgspec.Struct]] = {
 TOOLS: Mapping[str, type[msgspec.Struct]] = {
     "runs": Listing,
     "status": Status,
+    "owes": Owed,
     "why": Why,
     "compare": Comparison,
     "find": Found,
@@ -41,14 +44,14 @@ TOOLS: Mapping[str, type[msgspec.Struct]] = {
 }
 _HEAD = f"""# Answers for programs
 
-`otel-rl ls`, `top`, `why`, `compare` and `samples` print text on a terminal, and one line of JSON in a pipe or a file.
-`--json` and `--text` choose one of them everywhere. `--ascii`, `--markdown` of `compare` and `--once` of `top` ask for
-text too.
-`otel-rl report` writes a file, and prints its path.
+`otel-rl ls`, `top`, `owes`, `why`, `compare` and `samples` print text on a terminal, and one line of JSON in a pipe or
+a file. `--json` and `--text` choose one of them everywhere. `--ascii`, `--markdown` of `compare` and `--once` of `top`
+ask for text too. `otel-rl report` writes a file, and prints its path.
 
 ```sh
 otel-rl ls | jq -r '.runs[] | select(.state == "hung") | .path'
 otel-rl why --json | jq -r '.sentences[]'
+otel-rl owes | jq -e '.verdicts == []'     # fails if something can never end
 otel-rl ls --text | grep hung
 ```
 

@@ -18,7 +18,7 @@ The archive has everything that a run recorded, as Parquet files below `archive/
 |---|---|
 | `archive/MACHINE/TABLE/FIRST-END.CRC32.parquet` | sealed files: they never overlap, and only old spans are thinned |
 | `archive/MACHINE/tail/TABLE/FIRST-END.CRC32.parquet` | young files, until they are merged into a sealed one |
-| `archive/MACHINE/now.json` | the open steps and phases, at most a second old |
+| `archive/MACHINE/now.json` | the open steps and phases, and [waits](../how-to/what-is-owed.md), at most a second old |
 
 - Usually there is one machine: the head writes for all. Without a head, each machine has a folder.
 - `FIRST` and `END` number the items of a table from the start of the run. A gap in them shows that a file is missing.

@@ -50,6 +50,27 @@ def test_trajectories_link_to_their_rollout(recording: Run, records_of: RecordsO
     assert ended(records, "rl.rollout").attributes == {"rl.policy.version": 3}
 
 
+def test_the_start_says_what_a_span_waits_for(recording: Run, records_of: RecordsOf) -> None:
+    """Its group, version, tool, server and whom it names are known while it is open; the rest comes at its end."""
+    with recording.trajectory(policy_version=3, prompt_id=37, task="x"), recording.phase("pull", awaits=["rank 0"]):
+        pass
+    with recording.trajectory() as trajectory, trajectory.part("tool", name="pytest", timeout=3):
+        pass
+    tracer = recording.tracer_provider.get_tracer("x")
+    tracer.start_span("POST", attributes={"url.full": "http://a:b@engine:8000/?token=c" + "d" * 999, "x": 1}).end()
+    with recording.phase("weight_sync", version=12), recording.phase("broadcast"):
+        pass
+    found = {one.name: one.awaits for one in records_of(recording) if isinstance(one, SpanStarted) and one.awaits}
+
+    assert found.pop("POST", {})["url.full"][:32] == "http://a:[redacted]@engine:8000/"
+    assert found == {
+        "rl.trajectory": {"rl.policy.version": 3, "prompt_id": 37},
+        "pull": {"awaits": ["rank 0"]},
+        "rl.trajectory.tool": {"gen_ai.tool.name": "pytest"},
+        "weight_sync": {"version": 12},
+    }
+
+
 def test_the_span_and_the_ticket(recording: Run, records_of: RecordsOf) -> None:
     """Both have tokens, reward, and the versions if the weights changed on the way; the ticket is plain JSON."""
     with recording.trajectory(policy_version=3, task="gsm8k") as trajectory:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING
+from itertools import cycle
+from typing import TYPE_CHECKING, get_args
 
 import jsonschema
 import msgspec
 import pytest
 from click.testing import CliRunner
 
+from otel_rl.archive.now import WaitKind
 from otel_rl.cli import main
 from otel_rl.errors.sinks import one_line
 from otel_rl.view.answers import MOST_BYTES, bounded
 from tests.docs.answers_page import COMMANDS, schema_of
 from tests.security.hostile import CONTROLS, NAMES
 from tests.view.recorded import Shape, record
+from tests.view.terminal.nows import wait, written
 from tests.view.terminal.test_pty import Tty
 
 if TYPE_CHECKING:
@@ -49,12 +52,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def arguments(command: str, runs: Path) -> list[str]:
     places = [str(runs / name) for name in ("one", "two")]
-    return {
+    usual = {
         "ls": ["ls", str(runs)],
         "top": ["top", *places],
         "why": ["why", places[0]],
         "samples": ["samples", places[0]],
-    }.get(command, [command, *places])
+    }
+    if command == "owes":
+        waits = [wait(name, kind, name, (name,)) for name, kind in zip(NAMES, cycle(get_args(WaitKind)), strict=False)]
+        return ["owes", str(written(runs.with_name("waiting"), waits=waits).path)]
+    return usual.get(command, [command, *places])
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -77,7 +84,7 @@ def test_text_can_be_asked_for(command: str, runs: Path) -> None:
         assert not output.startswith("{")
 
 
-@pytest.mark.parametrize("command", ["ls", "why", "compare"])
+@pytest.mark.parametrize("command", ["ls", "owes", "why", "compare"])
 def test_a_terminal_gets_text(command: str, runs: Path) -> None:
     """`--json` prints JSON there."""
     text, answer = Tty(*arguments(command, runs)), Tty(*arguments(command, runs), "--json")

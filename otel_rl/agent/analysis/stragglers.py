@@ -44,6 +44,9 @@ _ERROR = 0.05
 """Probability that any healthy rank is reported in a run, over all phases."""
 _BETS = ((10.0, 0.3), (1000.0, 0.7))
 """Odds, and the part of the wealth that is bet at them: low ones win in much noise, high ones soon in little."""
+_TOGETHER = 0.25
+"""Part of the time by which ranks came apart within which they leave a phase together, as in `why`."""
+_LEAST_MEETINGS = 3
 _WEALTHY = 1e100
 _SHORTEST = 1e-3
 """Seconds: of a phase that takes the ranks less, or nothing, the score is relative to this."""
@@ -91,10 +94,19 @@ class _Phase:
         self.takes: deque[float] = deque(maxlen=_WINDOW)
         self.of_step: deque[float] = deque(maxlen=_WINDOW)
         self.paces: dict[int, _Pace] = defaultdict(_Pace)
+        self._meetings = deque[bool](maxlen=_WINDOW)
+
+    @property
+    def is_together(self) -> bool:
+        """Whether all ranks left it together whenever they had come apart."""
+        return len(self._meetings) >= _LEAST_MEETINGS and all(self._meetings)
 
     def add(self, stays: Mapping[int, Stay], step: float) -> None:
         """Add a step of this many seconds."""
         takes = median(left - entered for entered, left in stays.values()) / 1e9
+        came, left = ((max(of) - min(of)) / 1e9 for of in zip(*stays.values(), strict=True))
+        if max(came, left) > _LEAST_SECONDS:
+            self._meetings.append(left <= _TOGETHER * came)
         self.takes.append(takes)
         self.of_step.append(step)
         behind = falls_behind(stays)
@@ -141,6 +153,11 @@ class Stragglers:
                 phase.add(stays, step)
                 found += [phase.straggler(name, rank) for rank in phase.report()]
         return found
+
+    @property
+    def together(self) -> set[str]:
+        """The phases that all ranks leave together: each waits in them for the last one."""
+        return {name for name, phase in self._phases.items() if phase.is_together}
 
     def worst(self) -> list[Straggler]:
         """Return for each phase the rank that falls behind most, the worst phase first."""

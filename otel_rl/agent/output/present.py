@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from otel_rl.agent.output.exporters import Exporters
     from otel_rl.agent.output.gauges import Gauges
+    from otel_rl.agent.output.wait_watch import WaitWatch
     from otel_rl.agent.steps.pipeline import Pipeline
     from otel_rl.agent.steps.state import Journal
     from otel_rl.export import Item
@@ -38,16 +39,23 @@ _MOST_PHASES = 64
 
 
 class Present:
-    """Replaces `now.json` at most once a second while something changes, and every 10 s otherwise.
+    """Replaces `now.json` at most once a second while something changes, at new verdicts, and every 10 s otherwise.
 
     A thread writes it, because a network file system that hangs must not hang the agent. A run without an archive has
     no such file. With `of_archive` the items come from the archive of another machine, whose file stays.
     """
 
     def __init__(
-        self, directory: RunDirectory, manifest: Manifest, pipeline: Pipeline, gauges: Gauges, *, of_archive: bool
+        self,
+        directory: RunDirectory,
+        manifest: Manifest,
+        pipeline: Pipeline,
+        gauges: Gauges,
+        watch: WaitWatch | None,
+        *,
+        of_archive: bool,
     ) -> None:
-        self._manifest, self._gauges = manifest, gauges
+        self._manifest, self._gauges, self._watch = manifest, gauges, watch
         state = pipeline.reducer.state
         self._journals: Mapping[str, Journal] = state.journals
         self._steps: Mapping[int, Mapping[int, object]] = state.steps
@@ -57,6 +65,7 @@ class Present:
         progress = before.progress if before is not None and before.id == manifest.id else Progress()
         self._recent = Recent(pipeline.reducer.goodput, pipeline.vocabulary, progress)
         self._shown: Now | None = None
+        self._reasons: frozenset[object] = frozenset()
         self._shown_at, self._pause = 0.0, _EVERY_S
         self._content, self._has_ended = b"", False
         self._is_new = threading.Event()
@@ -71,13 +80,15 @@ class Present:
         """Have the state of the run written, if it is due; wait at most 5 s for the last one."""
         began = time.monotonic()
         is_last = status.state == "ended"
-        if self._place is None or (began < self._shown_at + self._pause and not is_last):
+        reasons = frozenset() if self._watch is None else self._watch.reasons
+        is_due = is_last or began >= self._shown_at + self._pause or reasons != self._reasons
+        if self._place is None or not is_due:
             return
         now = self._state(exporters, status)
         if now == self._shown and not is_last and began < self._shown_at + _AT_LEAST_EVERY_S:
             return
         self._content = msgspec.json.encode(msgspec.structs.replace(now, time_unix_nano=time.time_ns()))
-        self._shown, self._has_ended = now, is_last
+        self._shown, self._has_ended, self._reasons = now, is_last, reasons
         if self._writer is None:
             self._writer = threading.Thread(target=self._write, args=(self._place,), name="otel-rl-now", daemon=True)
             self._writer.start()
@@ -124,6 +135,7 @@ class Present:
             started_unix_nano=min((one.started.time for one in known.values()), default=None),
             progress=self._recent.progress(),
             devices=self._gauges.now(),
+            waits=() if self._watch is None else self._watch.waits,
         )
 
     def _process(self, name: str, journal: Journal) -> ProcessNow:

@@ -19,6 +19,7 @@ from otel_rl.agent.steps.contribution import Contribution
 from otel_rl.agent.steps.state import Timed, is_remote
 from otel_rl.export import Params
 from otel_rl.journal.records import (
+    UNKNOWN,
     Configured,
     Consumed,
     DeviceSeen,
@@ -107,6 +108,10 @@ class Applier:
         if not self.bounds.opens(name, journal, record):
             return ()
         journal.spans[record.span_id] = record
+        if is_rollout(record):
+            journal.samples = True
+            version = (record.awaits or {}).get(semconv.POLICY_VERSION)
+            journal.version = max(journal.version, version if isinstance(version, int) else UNKNOWN)
         if record.kind is None or is_rollout(record):
             self._goodput.enter(name, journal.started, record.span_id, (record.name, record.part), record.time)
         if record.kind is None:

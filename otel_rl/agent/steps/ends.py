@@ -30,6 +30,8 @@ _LONGEST_ERROR = 500
 _SEVERITY: tuple[Outcome, ...] = get_args(Outcome)
 """Outcomes, the worst one last."""
 _MOST_NAMED = 3
+_MOST_LEFT = 16
+"""Open spans of a process that are kept after its death."""
 _LOST_EXIT_CODE = 255
 
 
@@ -47,7 +49,7 @@ class Ends:
         journal.last_time = max(journal.last_time, getattr(record, "time", 0))
         if journal.lost or isinstance(record, Revived):
             journal.over = journal.lost = False
-            journal.outcome, journal.error, journal.order = "finished", "", 0
+            journal.outcome, journal.error, journal.order, journal.left = "finished", "", 0, []
             self._state.ended = None
             self._goodput.resume(name, journal.started, journal.ended_at)
 
@@ -122,6 +124,7 @@ class Ends:
     def _abandon(self, name: str, journal: Journal, time: int, error: tuple[str, str] | None) -> list[Item]:
         """End the spans and the step that the process left open; its devices deliver nothing more."""
         journal.awaited, journal.timed = {}, {}
+        journal.left = [*journal.spans.values()][-_MOST_LEFT:] if error is not None else []
         found: list[Item] = []
         for begun in list(journal.spans.values()):
             found += self._applier.end_span(name, journal, begun, SpanEnded(begun.span_id, time, b"", error=error))

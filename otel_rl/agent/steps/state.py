@@ -11,8 +11,9 @@ from otel_rl.agent.analysis.goodput import TimeSpent
 from otel_rl.agent.steps.contribution import Contribution
 from otel_rl.agent.steps.step_set import StepSet
 from otel_rl.agent.steps.window import Window
+from otel_rl.archive.now import Wait
 from otel_rl.export import Ended, Outcome
-from otel_rl.journal.records import DeviceMemory, DeviceSeen, Record, SpanStarted, Started
+from otel_rl.journal.records import UNKNOWN, DeviceMemory, DeviceSeen, Record, SpanStarted, Started
 from otel_rl.journal.segments import Position
 
 _REMOTE = "@"
@@ -122,6 +123,9 @@ class Journal(msgspec.Struct):
         awaited: The number of values that devices still have to deliver, by step.
         nonfinite: Losses and gradient norms that have been non-finite.
         exported: Its attempt, number of devices and end when it was last exported as a `Process`.
+        samples: If true, it has sampled trajectories.
+        version: The newest version of the policy that it has sampled with; -1 if unknown.
+        left: The last spans that it had open when it died.
     """
 
     started: Started
@@ -154,6 +158,9 @@ class Journal(msgspec.Struct):
     awaited: dict[int, int] = {}
     nonfinite: list[str] = []
     exported: tuple[int, int, int] | None = None
+    samples: bool = False
+    version: int = UNKNOWN
+    left: list[SpanStarted] = []
 
     @property
     def phase_now(self) -> str:
@@ -215,6 +222,18 @@ class Parts(msgspec.Struct):
         return part
 
 
+class Broken(msgspec.Struct):
+    """A reason why waits can never end.
+
+    Attributes:
+        wait: The first of them.
+        seen_at: When the last one was open, in Unix nanoseconds.
+    """
+
+    wait: Wait
+    seen_at: int
+
+
 class State(msgspec.Struct):
     """The state of the reducer; `steps`, `closed`, `parts` and `table_parts` are by attempt.
 
@@ -230,6 +249,7 @@ class State(msgspec.Struct):
         forwarded: The number of records sent to the head, by journal.
         labels: The index of each device in metric names, by its UUID or another identity.
         renamed: The names of what was logged under a name that was taken: see `row_names`.
+        broken: The reasons why waits can never end, which were reported and not withdrawn.
     """
 
     journals: dict[str, Journal] = {}
@@ -245,6 +265,7 @@ class State(msgspec.Struct):
     forwarded: dict[str, int] = {}
     time_spent: TimeSpent = msgspec.field(default_factory=TimeSpent)
     renamed: dict[Source, str] = {}
+    broken: dict[str, Broken] = {}
 
     def is_closed(self, attempt: int, step: int) -> bool:
         """Return whether a step has closed."""

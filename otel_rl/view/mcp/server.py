@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 _Arguments = ParamSpec("_Arguments")
 _INSTRUCTIONS = f"""otel-rl records RL post-training runs. These tools read the records of runs, and change nothing.
-Begin with `status` (is it well, what was found), then `why` (where time went), `compare` (is it better), and `find`
-(names). `rows`, `spans` and `sql` return the numbers. An answer says in `left_out` what did not fit.
+Begin with `status` (is it well, what was found), then `owes` (what it waits for), `why` (where time went), `compare`
+(is it better), and `find` (names). `rows`, `spans` and `sql` return the numbers. An answer says in `left_out` what did
+not fit.
 
 {NOTICE}"""
 _TABLES = "\n".join(f"- {table.name}: {', '.join(column.name for column in table.columns)}" for table in TABLES)
@@ -58,7 +59,17 @@ def server_of(root: Path) -> MCPServer[object]:
     server = _Server("otel-rl", version=version("otel-rl"), instructions=_INSTRUCTIONS, log_level="WARNING")
     tools = Tools(root)
     more = {"sql": f"Tables and columns:\n{_TABLES}\n"}
-    for tool in (tools.runs, tools.status, tools.why, tools.compare, tools.find, tools.rows, tools.spans, tools.sql):
+    for tool in (
+        tools.runs,
+        tools.status,
+        tools.owes,
+        tools.why,
+        tools.compare,
+        tools.find,
+        tools.rows,
+        tools.spans,
+        tools.sql,
+    ):
         name = tool.__name__
         description = "\n".join(filter(None, (tool.__doc__, more.get(name), NOTICE)))
         hints = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)

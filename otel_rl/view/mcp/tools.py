@@ -16,6 +16,7 @@ from otel_rl.archive.runs import NEWEST, directory_of, place_of
 from otel_rl.insight.compare.comparison import Comparison
 from otel_rl.insight.compare.conclude import compare as concluded_difference
 from otel_rl.insight.compare.gates import gates_of
+from otel_rl.insight.owed import Owed, owed
 from otel_rl.insight.why.answer import Why
 from otel_rl.insight.why.conclude import why as concluded_reasons
 from otel_rl.view.mcp.found import Found
@@ -60,6 +61,10 @@ class Tools:
         Begin here when a run is slow, hangs, died, or does not learn.
         """
         return status_of(place_of(self._directory(run)))
+
+    def owes(self, run: Run = NEWEST) -> Owed:
+        """Say what a run waits for right now and who owes it: tools, requests, ranks, groups; and what never ends."""
+        return owed(place_of(self._directory(run)))
 
     def why(
         self,

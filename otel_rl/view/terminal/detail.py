@@ -44,7 +44,7 @@ def step_name(phases: Sequence[Phase], step: int) -> str:
     """Return the name of a step as a place; outside of steps, a place is a time."""
     if step >= 0 or not phases:
         return f"step {step:,}" if step >= 0 else "outside of steps"
-    return f"at {words.clock(phases[0].start)}"
+    return f"at {wording.clock(phases[0].start)}"
 
 
 def steps_of(scene: Scene, who: Who) -> list[OfStep]:
@@ -85,7 +85,7 @@ def draw_rank(scene: Scene, who: Who, cells: int, height: int, cursor: int) -> D
         shares = exclusive(one.phases)
         row = (
             Span(f" {one.step:>8,}  " if one.step >= 0 else " " * 11),
-            Span(words.clock(one.phases[0].start), "dim"),
+            Span(wording.clock(one.phases[0].start), "dim"),
             Span(f"  {right(words.time_of(one.seconds), 9)}  "),
             *words.stacked(shares, bar),
             Span(f" {words.shares(shares, cells - bar - 36)}", "dim"),
@@ -195,7 +195,7 @@ def draw_phase(scene: Scene, who: Who, step: int, number: int, cells: int, heigh
     phase = phases[number]
     lines = [title(scene, cells, name_of(who), step_name(phases, step), phase.name), line()]
     facts = {
-        "began": words.clock(phase.start),
+        "began": wording.clock(phase.start),
         "took": words.time_of(phase.duration / _NS),
         "does": phase.category,
         **{key: _shown(key, value) for key, value in phase.attributes.items()},

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from otel_rl.insight import wording
 from otel_rl.view.terminal import drawing, gauges, words
 from otel_rl.view.terminal.lines import Span, beside, both_ends, fit, fit_line, line, marked, right, safe, width
 from otel_rl.view.terminal.phases import exclusive
@@ -196,7 +197,7 @@ def _doing(scene: Scene, process: ProcessNow) -> tuple[Span, str]:
     at = scene.present.at
     if process.outcome is not None:
         style: Style = "dim" if process.outcome == "finished" else "bad"
-        return Span(fit(process.outcome, 20), style), words.clock(process.last_unix_nano)
+        return Span(fit(process.outcome, 20), style), wording.clock(process.last_unix_nano)
     if process.phases:
         phase = process.phases[-1]
         name = f"{phase.name} {phase.part}" if phase.part else phase.name
@@ -350,7 +351,7 @@ def _events(scene: Scene, cells: int) -> list[Line]:
         where = "" if event.step is None else f" step {event.step:,}"
         where += "" if event.rank is None else f" rank {event.rank}"
         parts = (
-            Span(f" {words.clock(event.time_unix_nano)} ", "dim"),
+            Span(f" {wording.clock(event.time_unix_nano)} ", "dim"),
             Span(safe(event.name)),
             Span(where, "note"),
             Span(f" {safe(event.text)}", "dim"),

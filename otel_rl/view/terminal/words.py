@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import TYPE_CHECKING
 
 from otel_rl.insight import wording
@@ -70,11 +69,6 @@ def seen(since: int, at: int) -> str:
 def age(since: int, at: int) -> str:
     """Return how long ago something was, in Unix nanoseconds; a clock that is behind counts as now."""
     return time_of(max(0, round((at - since) / _NS)))
-
-
-def clock(unix_nano: int) -> str:
-    """Return the time of a day."""
-    return time.strftime("%H:%M:%S", time.localtime(unix_nano / _NS))
 
 
 def phase(name: str) -> str:

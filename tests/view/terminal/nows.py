@@ -17,6 +17,7 @@ from otel_rl.archive.now import (
     PhaseTime,
     ProcessNow,
     Progress,
+    Wait,
     place_of,
 )
 from otel_rl.archive.runs import place_of as run_at
@@ -24,6 +25,7 @@ from otel_rl.archive.runs import place_of as run_at
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from otel_rl.archive.now import WaitKind
     from otel_rl.archive.runs import Place
 
 S = 1_000_000_000
@@ -74,6 +76,14 @@ def progress(**changes: Any) -> Progress:
         "events": (EventNow(time.time_ns(), "rl.checkpoint", "path=/ckpt/800", 800, 0),),
     }
     return Progress(**usual | changes)
+
+
+def wait(
+    waiter: str, kind: WaitKind, subject: str, debtors: tuple[str, ...] = (), *, age_s: int = 30, **more: Any
+) -> Wait:
+    """Return what a process has waited for since some seconds."""
+    since = time.time_ns() - age_s * S
+    return Wait(waiter=waiter, kind=kind, subject=subject, debtors=debtors, since_unix_nano=since, **more)
 
 
 def written(directory: Path, **changes: Any) -> Place:
