@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--step", type=int, help="Of this step; by default of the last one.")
 @click.option("--group", type=int, help="Of this group of the step, which has one prompt.")
 @click.option("--contains", default="", help="Those with this text, whatever the case; of all steps by default.")
-@click.option("--best", metavar="NUMBER", help="The best first, by `reward` or another number of theirs.")
+@click.option("--best", metavar="NUMBER", help="The best first, by `reward` or another number.")
 @click.option("--worst", metavar="NUMBER", help="The worst first.")
 @click.option("--longest", is_flag=True, help="The longest first.")
 @click.option("--diff", "other_step", type=int, metavar="STEP", help="Beside those of the same prompts in this step.")

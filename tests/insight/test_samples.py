@@ -1,4 +1,4 @@
-"""What the policy wrote: reading tables of texts, choosing from them, and phrases that earn a reward."""
+"""Samples: reading tables of texts, choosing from them, and phrases that earn a reward."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_orders_and_filters(tmp_path: Path, wanted: Wanted, expected: list[str])
 
 
 def test_the_same_prompt_in_another_step(tmp_path: Path) -> None:
-    """Each sample is beside one of its prompt; a prompt that the other step lacks is beside none."""
+    """Each sample comes with one of its prompt; a prompt that the other step lacks has none."""
     run = _run(
         tmp_path,
         [

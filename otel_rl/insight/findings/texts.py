@@ -22,7 +22,7 @@ def texts(recorded: Recorded) -> list[Finding]:
             kind="learning",
             severity="warning",
             sentence=sentence_of(one),
-            advice=f'Read otel-rl samples --contains "{one.text}". If no answer needs it, mend the reward.',
+            advice=f'Read otel-rl samples --contains "{one.text}". If no answer needs it, correct the reward.',
             sure="possible",
             evidence=Evidence(steps=(one.since, held.steps[-1]), panel="data"),
         )

@@ -53,7 +53,7 @@ def _head(sample: Sample) -> Line:
 
 
 def _text(label: str, text: str, width: int, most: int) -> Iterator[Line]:
-    """Yield a text, wrapped, beside its label; an empty prompt was not recorded."""
+    """Yield the label and the text, wrapped; an empty prompt was not recorded."""
     rows = [row for one in text.split("\n") for row in wrap(safe(one), max(20, width - _LABEL)) or [""]]
     for row in rows[:most] if text or label == "completion" else ():
         yield line((fit(f"  {label}", _LABEL), "dim"), row)
