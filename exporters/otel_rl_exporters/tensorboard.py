@@ -35,7 +35,7 @@ _OWN = frozenset({_CONFIG})  # TensorBoard shows a tag as what it was first: a t
 class TensorBoardExporter:
     """Writes one TensorBoard event for each row; parameters and tables are shown as text.
 
-    A resumed run repeats steps. Before the first row of a new attempt, TensorBoard's own restart marker is written:
+    A resumed run repeats steps. Before the first row of each attempt, TensorBoard's own mark of a start is written:
     TensorBoard then drops the values of earlier attempts from this step on. Late rows of an earlier attempt are not
     written. Hardware measurements have an axis in seconds, so they are another run in TensorBoard, `machine`.
 
@@ -49,7 +49,8 @@ class TensorBoardExporter:
         log_dir: The directory of the event files, relative to the run directory.
         precision: `"single"` writes TensorBoard's scalars, which every reader shows. `"double"` keeps each
             value bit for bit, but TensorBoard's default data server does not draw it: read such files
-            with `tensorboard --load_fast=false` or `EventAccumulator.Tensors`.
+            with `tensorboard --load_fast=false` or `EventAccumulator.Tensors` of TensorBoard's
+            `plugin_event_accumulator` (that of `event_accumulator` ignores restarts).
         table_rows: The largest number of rows of a table to write; by default as many as 256 KiB hold.
     """
 
@@ -82,6 +83,7 @@ class TensorBoardExporter:
         self._described: set[str] = set()
         self._directory = Path(run.directory, log_dir)
         self._begun: dict[int, int] = {}  # first step by attempt
+        self._config: list[Any] = []  # the event that has the latest parameters as text
         self._held = Identities(self._found())
         self._file = self._open(self._directory)
         self._machine_file: Appended | None = None
@@ -170,9 +172,11 @@ class TensorBoardExporter:
             if any(item.step >= begun for attempt, begun in self._begun.items() if attempt > item.attempt):
                 return
             if isinstance(item, Row) and item.attempt not in self._begun:
-                if item.attempt > min(self._begun, default=item.attempt):
+                if item.attempt > max(self._begun, default=-1):  # the first one too: the slow loader skips one mark
                     mark = self._session_log(status=self._session_log.START)
                     yield self._event(wall_time=item.time_unix_nano / 1e9, step=item.step, session_log=mark)
+                    if item.step == 0 and self._begun:  # the text of the parameters is at this step
+                        yield from self._config
                 self._begun[item.attempt] = item.step
         yield from self._events(item, described)
 
@@ -182,8 +186,10 @@ class TensorBoardExporter:
             yield self._at(item.time_unix_nano, scalars, step=item.step)
         elif isinstance(item, Params):
             lines = [(name, str(value)) for name, value in item.values.items()]
-            text = self._text(_CONFIG, _markdown(("name", "value"), lines, 0))
-            yield self._at(item.time_unix_nano, [text])
+            self._config = [
+                self._at(item.time_unix_nano, [self._text(_CONFIG, _markdown(("name", "value"), lines, 0))])
+            ]
+            yield from self._config
             fields = {"group_name": self._run_id, "start_time_secs": item.time_unix_nano / 1e9}
             hparams = {name: _hparam(value) for name, value in item.values.items()}
             yield self._at(item.time_unix_nano, [self._session("start", hparams=hparams, **fields)])

@@ -46,14 +46,41 @@ def test_times(run):
 
 
 def test_one_event_per_row(run):
-    """A row is one event of the file, whatever it holds."""
+    """A row is one event of the file, whatever it holds; before them are the file's version and the attempt's start."""
     from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 
     rows = same_run.rows()
     SINGLE.deliver(run, rows)
     (file,) = tensorboard(run).iterdir()
 
-    assert len(list(RawEventFileLoader(str(file)).Load())) == 1 + len(rows)  # the first is the file's version
+    assert len(list(RawEventFileLoader(str(file)).Load())) == 2 + len(rows)
+
+
+@pytest.mark.parametrize("first", [0, 2])
+@pytest.mark.parametrize("precision", ["single", "double"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_steps_that_later_attempts_repeat(run, precision, first, killed):
+    """The slow loader shows those of the last attempt alone, also at the first restart; the parameters stay."""
+    from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+    from tensorboard.util.tensor_util import make_ndarray
+
+    exporter, shown = TensorBoardExporter(run, precision=precision), {}
+    for attempt in range(2):
+        rows = [
+            Row(step, 10**9 * (10 * attempt + step), {"loss": attempt}, attempt=attempt) for step in range(first, 4)
+        ]
+        exporter.export(
+            [Params(10**9 * 10 * attempt, {"lr": attempt}), *rows, Row(9, 10**11, {"loss": 9}, attempt=attempt)]
+        )
+        exporter.export([Row(8, 10**11, {"loss": -1}, attempt=attempt - 1)] if attempt else [])
+        exporter = TensorBoardExporter(run, precision=precision) if killed else exporter
+        shown |= dict.fromkeys(range(first, 4), attempt)
+    exporter.shutdown()
+    events = EventAccumulator(str(tensorboard(run)))
+    events.Reload()
+
+    assert [(one.step, make_ndarray(one.tensor_proto)) for one in events.Tensors("loss")] == [*shown.items(), (9, 9)]
+    assert b"| lr | 1 |" in events.Tensors("config")[-1].tensor_proto.string_val[0]
 
 
 def test_a_value_named_as_the_parameters(run):
