@@ -30,8 +30,8 @@ def flatten(config: object, refuse: Callable[[str, str], None] = lambda _, __: N
     and after options in a list, such as `--api-key`.
 
     Args:
-        config: A mapping, dataclass, struct, pydantic model or object with `to_dict`, nested at will. Other values
-            become their text.
+        config: A mapping, dataclass, struct, pydantic model, object with `to_dict` or another object with fields; in
+            it, all but the last, nested at will. Other values in it become their text.
         refuse: Called with a reason and a message for values that cannot be read or contain themselves.
     """
     return dict(_flat("", config, refuse, ()))
@@ -44,7 +44,7 @@ def _flat(
         yield name, REDACTED
         return
     try:
-        nested = _nested(value)
+        nested = _nested(value) if above else _fields(value)
         if nested is not None and (id(value) in above or len(above) > _DEEPEST):
             raise ValueError("contains itself, or has too many levels")
         items = None if nested is None else [(_key(key), item) for key, item in nested.items()]
@@ -78,6 +78,14 @@ def _key(key: object) -> str:
     if type(key) is not str:
         return encodable_text(text_of(key))
     return encodable_text(redacted_name(key) if len(key) <= LONGEST_NAME else key)  # a longer one is refused
+
+
+def _fields(value: object) -> Mapping[Any, object]:
+    if (nested := _nested(value)) is not None:
+        return nested
+    if found := {name: one for name, one in getattr(value, "__dict__", {}).items() if not name.startswith("_")}:
+        return found
+    raise ValueError("no fields; give a mapping, such as {'lr': 1e-6}")
 
 
 def _nested(value: object) -> Mapping[Any, object] | None:

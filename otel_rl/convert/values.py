@@ -5,39 +5,46 @@ from __future__ import annotations
 import numbers
 import sys
 from array import array
-from collections import OrderedDict, defaultdict, deque
+from collections import deque
+from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum
 from operator import countOf
 from pathlib import PurePath
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_rl.errors.redaction import clean_set
 from otel_rl.errors.texts import name_of, shown, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 PLAIN = frozenset({float, int})
 _INSTEAD: dict[type | tuple[type, ...], str] = {
     (str, bytes, PurePath): "; use run.table() or run.event() for texts, run.params() for settings",
-    dict: ": the mapping contains itself, or is in a list",
+    Mapping: ": the mapping contains itself, or is in a list",
     type(None): "; leave it out, or log float('nan')",
     (set, frozenset): "; it has equal values once: log a list",
     complex: "; log abs(x), or x.real and x.imag",
     timedelta: "; log x.total_seconds()",
     date: "; log x.timestamp(), or use run.event()",
     Enum: "; log its value, or use run.params()",
+    (list, tuple, deque, array, range): "; log one list, without lists in it",
+    (FunctionType, BuiltinFunctionType, MethodType): "; call it",
+    type: "; log a value",
+    Iterable: "; log list(x)",
+    object: "; use run.event() or run.params() for what is not a number",
 }
-"""Advice for values of types that are not numbers."""
+"""Advice for values of types that are not numbers; the first type of a value counts."""
 _good_names = clean_set()
 """Names of metrics that were found valid; checking 100 names again would take several microseconds."""
 _MOST_NAMES = 1 << 14
 _FEW = 5
 _LARGEST_INT = 1 << 63
 _SEQUENCES = (list, tuple, array, deque, range)
-_NESTED = frozenset({dict, defaultdict, OrderedDict})
+_SHAPE = "shape {} where a number or a 1-D array is expected; log x.mean(), or x.ravel() for all"
 
 
 class Unconvertible(TypeError):
@@ -80,7 +87,7 @@ def sort(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> So
     """
     found = Sorted({}, {}, {})
     try:
-        if not _NESTED.isdisjoint(map(type, values.values())):
+        if any(issubclass(kind, Mapping) for kind in set(map(type, values.values()))):
             values = _flat(values, refuse)
         for name, value in values.items():
             try:
@@ -101,8 +108,11 @@ def _flat(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> d
     def put(prefix: str, nested: Mapping[str, object], above: tuple[int, ...]) -> None:
         for key, value in nested.items():
             name = f"{prefix}{key}" if above and isinstance(key, (str, int)) else key
-            if type(value) in _NESTED and isinstance(name, str) and id(value) not in above:
-                put(f"{name}/", value, (*above, id(value)))  # type: ignore[arg-type] # its type was just looked at
+            if issubclass(type(value), Mapping) and isinstance(name, str) and id(value) not in above:
+                try:
+                    put(f"{name}/", value, (*above, id(value)))  # type: ignore[arg-type] # its type was just looked at
+                except Exception as error:  # what a foreign mapping may raise is not known
+                    refuse("value", f"{text_of(name)}: {text_of(error)}")
             elif name in found or (above and name in values):
                 refuse("value", f"{text_of(name)}: the name is given twice; the value in the nested mapping is refused")
             else:
@@ -117,6 +127,8 @@ def _sort(found: Sorted, name: object, value: object) -> None:
     kind = type(value)
     if kind is float:
         found.scalars[name] = value  # type: ignore[assignment] # its type was just looked at
+    elif isinstance(value, type):  # has the attributes of its objects
+        raise Unconvertible(f"{value.__name__} is not a number{_advice(value)}")
     elif getattr(value, "is_cuda", False):
         _check_on_device(value)
         found.on_device[name] = value
@@ -149,9 +161,9 @@ def _check_on_device(tensor: Any) -> None:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):  # each rank has only a part of a DTensor
         raise Unconvertible(f"a {type(tensor).__name__} on {tensor.device}; log its local or full tensor")
     if tensor.ndim > 1 and tensor.numel() != 1:
-        raise Unconvertible(f"shape {tuple(tensor.shape)} where a number or a 1-D array is expected")
+        raise Unconvertible(_SHAPE.format(tuple(tensor.shape)))
     if tensor.dtype is torch.bool or tensor.is_complex() or tensor.layout is not torch.strided:
-        raise Unconvertible(f"a tensor of {tensor.dtype} where numbers are expected")
+        raise Unconvertible(f"a tensor of {tensor.dtype} where numbers are expected; log x.float()")
 
 
 def to_samples(value: object) -> bytes:
@@ -165,7 +177,7 @@ def to_samples(value: object) -> bytes:
         return array("d", value if plain else [to_number(item) for item in value]).tobytes()
     _check_plain(value)
     if value.ndim != 1:  # type: ignore[attr-defined] # whatever comes here has it
-        raise Unconvertible(f"shape {tuple(value.shape)} where a number or a 1-D array is expected")  # type: ignore[attr-defined]
+        raise Unconvertible(_SHAPE.format(tuple(value.shape)))  # type: ignore[attr-defined]
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         value = _numpy_of(value, torch)
@@ -175,14 +187,14 @@ def to_samples(value: object) -> bytes:
     found = numpy.asarray(value.compressed() if hasattr(value, "compressed") else value)
     if value.size and not found.size:  # type: ignore[attr-defined] # an array
         raise Unconvertible("all values are masked; leave it out")
-    if found.dtype.kind not in "fiu" and found.dtype.type.__module__ != "ml_dtypes":  # JAX's short floats and integers
-        raise Unconvertible(f"an array of {found.dtype} where numbers are expected")
+    if found.dtype.kind not in "fiub" and found.dtype.type.__module__ != "ml_dtypes":  # JAX's short floats and integers
+        raise Unconvertible(f"an array of {found.dtype} where numbers are expected; log x.astype(float)")
     return found.astype("=f8", copy=False).tobytes()  # type: ignore[no-any-return]
 
 
 def _numpy_of(tensor: Any, torch: Any) -> Any:
-    if tensor.dtype is torch.bool or tensor.is_complex():
-        raise Unconvertible(f"a tensor of {tensor.dtype} where numbers are expected; log it as floats")
+    if tensor.is_complex():
+        raise Unconvertible(f"a tensor of {tensor.dtype} where numbers are expected; log abs(x)")
     if tensor.dtype is torch.bfloat16 or tensor.layout is not torch.strided:  # NumPy has neither
         tensor = tensor.detach().to_dense().double()
     return tensor.numpy(force=True) if "numpy" in sys.modules else tensor.double()
@@ -209,8 +221,11 @@ def to_number(value: object) -> int | float:
         return to_number(scalar) if isinstance(scalar, (int, float, complex, str, bytes)) else float(scalar)
     if isinstance(value, (numbers.Real, Decimal)):
         return float(value)
-    advice = next((text for kinds, text in _INSTEAD.items() if isinstance(value, kinds)), "")
-    raise Unconvertible(f"{type(value).__name__} is not a number{advice}")
+    raise Unconvertible(f"{type(value).__name__} is not a number{_advice(value)}")
+
+
+def _advice(value: object) -> str:
+    return next(text for kinds, text in _INSTEAD.items() if isinstance(value, kinds))
 
 
 def to_whole(value: Any, low: int = 0, bound: int = _LARGEST_INT) -> int:
@@ -246,4 +261,5 @@ def _check_plain(value: object) -> None:
         raise Unconvertible(f"a {value.dtype}; log seconds as a number: x / np.timedelta64(1, 's')")  # type: ignore[attr-defined]
     unit = getattr(value, "unit", getattr(value, "units", None))
     if unit is not None:
-        raise Unconvertible(f"a {type(value).__name__} in {text_of(unit)}; log its plain number")
+        advice = _advice(value) if isinstance(value, (date, timedelta)) else "; log its plain number"
+        raise Unconvertible(f"a {type(value).__name__} in {text_of(unit)}{advice}")

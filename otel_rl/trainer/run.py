@@ -105,7 +105,9 @@ class Run(WithHabits):
         try:
             if _extra:
                 refuse_extra(recorder, "step", _extra, fix=_BY_NAME)
-            number = to_step(number)  # None is refused too
+            if number is None:  # which is refused, unless the number is given by name
+                number = attributes.pop("step", attributes.pop("number", None))  # type: ignore[assignment]
+            number = to_step(number)
         except ValueError as error:
             recorder.refuse("step", f"{error}; steps count up from 0")
             return StepSpan(steps, REFUSED, (b"", 0), attributes)
@@ -134,6 +136,8 @@ class Run(WithHabits):
         if _extra:
             refuse_extra(recorder, "phase", _extra, fix=_BY_NAME)
         is_usual = type(name) is str and 0 < len(name) <= LONGEST_NAME
+        if not is_usual and type(name) is str and not name:
+            name = attributes.pop("name", "")  # type: ignore[assignment] # cut_name takes anything
         known = redacted_name(name) if is_usual else cut_name(recorder, "phase", name)
         return Phase(self._steps, known, attributes) if self._spans and known else self._no_span
 
@@ -309,7 +313,7 @@ class Run(WithHabits):
         recorder.write(Configured(recorder.clock.now(), params.flatten(values, recorder.refuse)))
 
     @never_raises
-    def event(self, name: str, /, **attributes: object) -> None:
+    def event(self, name: str, /, *_extra: Never, **attributes: object) -> None:
         """Record an event at the current time, in the open step and span.
 
         Args:
@@ -317,6 +321,8 @@ class Run(WithHabits):
             attributes: Attributes of the event.
         """
         recorder = self._recorder
+        if _extra:
+            refuse_extra(recorder, "event", _extra, fix=_BY_NAME)
         if not (called := cut_name(recorder, "event", name)):
             return
         span = trace.get_current_span()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,7 @@ from otel_rl.journal.records import IDS, UNKNOWN, Consumed
 from otel_rl.trainer.time_split import Split, merged, split_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
 Ticket = dict[str, Any]
 """A trajectory as a mapping of JSON types: `traceparent`, `policy_version`, `tokens`, `reward`.
@@ -62,7 +63,7 @@ class _Known(NamedTuple):
 
 def _known(tickets: Any, refuse: Callable[[str], None]) -> Iterator[_Known]:
     try:
-        if isinstance(tickets, (str, bytes)):
+        if isinstance(tickets, (str, bytes, Mapping)):
             raise TypeError(f"a {type(tickets).__name__} where a sequence of tickets is expected")
         for ticket in tickets:
             try:

@@ -25,7 +25,7 @@ def traced(name: str = "", /, **attributes: object) -> Callable[[F], F]: ...
 def traced(name: Any = "", /, **attributes: object) -> Any:
     """Record each call of a function as a phase; without a run it does nothing.
 
-    It decorates functions, methods and coroutine functions, with or without parentheses: `@traced`,
+    It decorates functions, methods, coroutine functions and other callables, with or without parentheses: `@traced`,
     `@traced("generate")`, `@traced(host="a")`.
 
     Args:
@@ -36,9 +36,10 @@ def traced(name: Any = "", /, **attributes: object) -> Any:
         TypeError: It decorates a generator, whose call does no work yet, a class, or no function; the message names
             the fix.
     """
-    if inspect.isroutine(name) or isinstance(name, (staticmethod, classmethod, type)):
+    if callable(name) or hasattr(type(name), "__get__"):
         return _decorated(cast("Callable[..., Any]", name), "", attributes)
-    return functools.partial(_decorated, name=name, attributes=attributes)
+    called = attributes.pop("name", "") if isinstance(name, str) and not str.__len__(name) else name
+    return functools.partial(_decorated, name=called, attributes=attributes)
 
 
 def _decorated(function: F, name: object, attributes: dict[str, object]) -> F:
@@ -49,7 +50,8 @@ def _decorated(function: F, name: object, attributes: dict[str, object]) -> F:
     is_named = not isinstance(name, str) or str.__len__(name)
     called: Any = name if is_named else getattr(function, "__name__", type(function).__name__)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"{function.__qualname__} is a generator; use `with run.phase({shown(called)})` inside it")
+        itself = getattr(function, "__qualname__", called)
+        raise TypeError(f"{itself} is a generator; use `with run.phase({shown(called)})` inside it")
 
     def phase() -> Phase | NoSpan:
         return NO_SPAN if (run := current()) is None else run.phase(called, **attributes)

@@ -6,11 +6,12 @@ import enum
 import math
 import struct
 from array import array
-from collections import deque
+from collections import ChainMap, Counter, OrderedDict, UserDict, deque
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,7 @@ from otel_rl.journal.records import Logged, Record, Refusals
 from tests.real_parts import part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import otel_rl
 
@@ -54,6 +55,13 @@ class Length(np.ndarray):
     """An array with a unit, as of astropy."""
 
     unit = "m"
+
+
+class Faulty(UserDict[str, object]):
+    """A mapping that cannot be read."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError("not now")
 
 
 class Odd:
@@ -143,7 +151,6 @@ def test_other_numbers(value: object, expected: float) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        np.array([True]),
         None,
         "0.5",
         b"0.5",
@@ -179,7 +186,6 @@ def test_other_numbers(value: object, expected: float) -> None:
         np.array(["1.0"]),
         torch.ones(2, 2),
         torch.ones(2, dtype=torch.complex64),
-        torch.ones(2, dtype=torch.bool),
         torch.ones(2, device="meta"),
         torch.tensor(1.0, device="meta"),
         10**400,
@@ -187,7 +193,10 @@ def test_other_numbers(value: object, expected: float) -> None:
         Odd(),
         object(),
         float,
+        np.float64,
+        torch.Tensor,
         lambda: 1.0,
+        Faulty(x=1.0),
     ],
 )
 def test_refused_alone(value: object) -> None:
@@ -210,6 +219,12 @@ def test_refused_alone(value: object) -> None:
         (timedelta(1), "timedelta is not a number; log x.total_seconds()"),
         (Unit.SECOND, "Unit is not a number; log its value, or use run.params()"),
         (np.ma.array([1.0], mask=True), "all values are masked; leave it out"),
+        ([[1.0], [2.0]], "list is not a number; log one list, without lists in it"),
+        (np.ones((1, 2)), "shape (1, 2) where a number or a 1-D array is expected; log x.mean(), or x.ravel() for all"),
+        (map(float, "12"), "map is not a number; log list(x)"),
+        (np.ones(1).item, "builtin_function_or_method is not a number; call it"),
+        (np.float64, "float64 is not a number; log a value"),
+        (object(), "object is not a number; use run.event() or run.params() for what is not a number"),
     ],
 )
 def test_advice(value: object, advice: str) -> None:
@@ -253,6 +268,14 @@ def test_samples(value: object) -> None:
     scalars, samples, _ = sort({"x": value}, pytest.fail)
 
     assert (scalars, [1.0, 2.5]) == ({}, array("d", samples["x"]).tolist())
+
+
+@pytest.mark.parametrize(
+    "value", [[True, False], np.array([True, False]), torch.tensor([True, False]), np.ma.array([True, False])], ids=repr
+)
+def test_truth_values(value: object) -> None:
+    """Truth values are 0 and 1 in arrays too."""
+    assert array("d", sort({"x": value}, pytest.fail).samples["x"]).tolist() == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("value", [[], (), np.array([]), torch.tensor([]), np.ma.array([])], ids=repr)
@@ -352,6 +375,12 @@ def test_log_of_a_huge_int(
     recording.log({"a": 1.5, "huge": value}, step=0)
 
     assert [{"a": 1.5, "huge": float(value)}] == [r.values for r in records_of(recording) if isinstance(r, Logged)]
+
+
+@pytest.mark.parametrize("kind", [Counter, OrderedDict, ChainMap, MappingProxyType])
+def test_each_kind_of_mapping(kind: Callable[[dict[str, float]], object]) -> None:
+    """A nested mapping need not be a dict."""
+    assert sort({"n": kind({"eos": 2.0}), "loss": 1}, pytest.fail).scalars == {"n/eos": 2.0, "loss": 1}
 
 
 def test_nested_mappings() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -47,6 +47,12 @@ _CALLS = (
     'run.log({"loss": 1.0, "kl": None}, step=0)',
     'run.log({"done": True}, step=0)',
     'run.log({"notes": ["a", "b"]}, step=0)',
+    'run.log({"ended": Counter(["eos", "length"])}, step=0)',
+    'run.log({"done": numpy.array([True, False])}, step=0)',
+    'run.log({"rewards": [[1.0], [0.0]]}, step=0)',
+    'run.log({"advantages": numpy.ones((2, 2))}, step=0)',
+    'run.log({"lengths": (n for n in [1.0, 2.0])}, step=0)',
+    'run.log({"loss": numpy.float32(1.0).item}, step=0)',
     'run.log({"price": Decimal("0.5"), "last": deque([1.0, 3.0])}, step=0)',
     'run.log({"took": timedelta(seconds=2)}, step=0)',
     'run.log({"seen": {1, 2}}, step=0)',
@@ -70,8 +76,11 @@ _CALLS = (
     'with run.step(0) as step: step.log({"loss": 1.0})',
     'with run.step(0), run.phase("generate") as phase: phase.log({"tokens": 512})',
     'with run.phase("generate", 0): pass',
+    'with run.step(step=0), run.phase(name="generate"): pass',
     "with run.phase(None): pass",
     'run.event("")',
+    'run.event("checkpoint", {"path": "x"})',
+    "run.params(0.1)",
     'run.queue("prompts", depth=-1, step=0)',
     "@otel_rl.traced\ndef generate(): pass\ngenerate()",
     "@otel_rl.traced\nclass Worker: pass",
@@ -112,7 +121,8 @@ class Mode(Enum):
 
 
 _NAMES = {"otel_rl": otel_rl, "numpy": numpy, "Mode": Mode, "Path": Path, "Decimal": Decimal, "deque": deque}
-_NAMES |= {"datetime": datetime, "timedelta": timedelta, "model": None, "artifact": None, "print": str}
+_NAMES |= {"datetime": datetime, "timedelta": timedelta, "Counter": Counter, "print": str}
+_NAMES |= {"model": None, "artifact": None}
 
 
 class Found(NamedTuple):

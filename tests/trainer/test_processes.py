@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -92,10 +93,25 @@ def test_traced_without_a_name(recording: Run, records_of: RecordsOf) -> None:
 
 
 @pytest.mark.parametrize("function", [int, property(len)])
-def test_what_cannot_be_traced(function: Any) -> None:
+@pytest.mark.parametrize("decorate", [otel_rl.traced, otel_rl.traced()], ids=["bare", "called"])
+def test_what_cannot_be_traced(decorate: Callable[[Any], object], function: Any) -> None:
     """A class or a property is an error where it is decorated, which says what can be."""
     with pytest.raises(TypeError, match="use it on a function or on methods of a class"):
-        otel_rl.traced()(function)
+        decorate(function)
+
+
+def test_traced_objects(recording: Run, records_of: RecordsOf) -> None:
+    """Whatever can be called can be traced, also without parentheses; the name of the phase can be a keyword."""
+
+    class Judge:
+        def __call__(self, text: str) -> int:
+            return len(text)
+
+    scores = [otel_rl.traced(partial(len, "abc"))(), otel_rl.traced(Judge())("abc")]
+    scores.append(otel_rl.traced(name="reward")(Judge())("abc"))
+
+    assert scores == [3, 3, 3]
+    assert [*started(records_of(recording))] == ["partial", "Judge", "reward"]
 
 
 def test_traced_without_a_run() -> None:

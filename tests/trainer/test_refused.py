@@ -76,6 +76,14 @@ def step_once(run: Run, number: object) -> None:
         (lambda run: run.log({7: 1.0}, step=0), "name", "invalid metric name 7: must be a non-empty str"),
         (lambda run: run.log(None, step=0), "log", "log: None is not a mapping"),
         (lambda run: run.log([1.0], step=0), "log", "log: [1.0] is not a mapping"),
+        (
+            lambda run: run.event("checkpoint", {"path": "x"}),
+            "event",
+            "event() does not take {'path': 'x'}; attr",
+        ),
+        (lambda run: run.params("lr=1"), "params", "params: str: no fields; give a mapping, such as {'lr'"),
+        (lambda run: run.params(None), "params", "params: NoneType: no fields"),
+        (lambda run: run.trained({"tokens": 1}, step=0), "trained", "tickets: a dict where a sequence of tickets is"),
     ],
 )
 def test_refused(
@@ -95,6 +103,19 @@ def test_refused(
     assert refusals(records) == {reason: 1}
     assert [(level, text in message) for _, level, message in caplog.record_tuples] == [(logging.WARNING, True)]
     assert logged(records)[-1] == (100, {"after": 1.0})
+
+
+def test_numbers_and_names_by_keyword(recording: Run, records_of: RecordsOf) -> None:
+    """`step=` and `name=` are the number of a step and the name of a phase where no other is given."""
+    with recording.step(step=3), recording.phase(name="generate"), recording.phase("score", name="judge"):
+        pass
+    with recording.step(number=4), recording.step(5, number=7):
+        pass
+    records = records_of(recording)
+
+    assert [record.step for record in records if isinstance(record, StepStarted)] == [3, 4]
+    assert [*started(records)] == ["generate", "score"]
+    assert refusals(records) == {"step": 1}
 
 
 def test_inside_a_refused_step(recording: Run, records_of: RecordsOf) -> None:
