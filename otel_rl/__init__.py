@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 __all__ = ["Run", "SettingsError", "attach", "carrier", "current", "init", "open_run", "open_runs", "report", "traced"]
 
-_OF_RUNS = ("config", "event", "finish", "log", "params", "phase", "run", "step", "summary", "table", "watch")
-
 if TYPE_CHECKING:  # mypy would take any name of a module with `__getattr__` for one that exists
     from otel_rl.archive.reader import open_run, open_runs
     from otel_rl.errors import SettingsError
@@ -46,7 +44,7 @@ else:
 
             return report
         if name not in __all__:
-            fix = "; use the run that otel_rl.init() or otel_rl.current() returns" if name in _OF_RUNS else ""
+            fix = "" if name.startswith("_") else "; use the run that otel_rl.init() or otel_rl.current() returns"
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}{fix}")
         from otel_rl.errors import SettingsError
         from otel_rl.trainer.current import current

@@ -104,4 +104,4 @@ def _nested(value: object) -> Mapping[Any, object] | None:
         if callable(call) and not isinstance(value, type):
             found = call()
             return found if isinstance(found, Mapping) else None
-    return vars(value) if type(value).__name__ == "Namespace" else None
+    return vars(value) if type(value).__name__ in ("Namespace", "SimpleNamespace") else None

@@ -35,9 +35,17 @@ _INSTEAD: dict[type | tuple[type, ...], str] = {
     (FunctionType, BuiltinFunctionType, MethodType): "; call it",
     type: "; log a value",
     Iterable: "; log list(x)",
-    object: "; use run.event() or run.params() for what is not a number",
+    object: "; use run.table(), run.event() or run.params() for what is not a number",
 }
 """Advice for values of types that are not numbers; the first type of a value counts."""
+_MEDIA = dict.fromkeys(("Audio", "Figure", "Html", "Image", "Video"), "; give media to the tracker itself")
+_INSTEAD_BY_NAME = {
+    "DataFrame": "; use run.table()",
+    "Histogram": "; log a list of its values",
+    "Table": "; use run.table()",
+    **_MEDIA,
+}
+"""Advice by the name of the type, for types of packages that are not imported here."""
 _good_names = clean_set()
 """Names of metrics that were found valid; checking 100 names again would take several microseconds."""
 _MOST_NAMES = 1 << 14
@@ -225,7 +233,8 @@ def to_number(value: object) -> int | float:
 
 
 def _advice(value: object) -> str:
-    return next(text for kinds, text in _INSTEAD.items() if isinstance(value, kinds))
+    known = _INSTEAD_BY_NAME.get(type(value).__name__)
+    return known or next(text for kinds, text in _INSTEAD.items() if isinstance(value, kinds))
 
 
 def to_whole(value: Any, low: int = 0, bound: int = _LARGEST_INT) -> int:
@@ -235,6 +244,8 @@ def to_whole(value: Any, low: int = 0, bound: int = _LARGEST_INT) -> int:
         Exception: `int` raised it.
         Unconvertible: The number is less than `low`, or at least `bound`.
     """
+    if isinstance(value, float) and not value.is_integer():
+        raise Unconvertible(f"{value} is not an integer")
     number = int(value)
     if not low <= number < bound:
         raise Unconvertible(f"{shown(number)} is not at least {low} and below {bound}")

@@ -7,6 +7,7 @@ spans of the records.
 
 from __future__ import annotations
 
+import inspect
 import operator
 import traceback
 from functools import partial, wraps
@@ -52,10 +53,21 @@ def never_raises(method: Method) -> Method:
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with Guard(partial(self._recorder.refuse_error, method.__name__)):
+        with Guard(partial(_refuse, self._recorder, method)):
             return method(self, *args, **kwargs)
 
     return cast("Method", call)
+
+
+def _refuse(recorder: Recorder, method: Callable[..., Any], error: Exception) -> None:
+    """Count what a method raised; say how it is called if its arguments were wrong, so that it did not begin."""
+    name, trace_ = method.__name__, error.__traceback__
+    if not isinstance(error, TypeError) or (trace_ is not None and trace_.tb_next is not None):
+        recorder.refuse_error(name, error)
+        return
+    arguments = [one for one in inspect.signature(method).parameters.values() if not one.name.startswith(("self", "_"))]
+    plain = inspect.Signature([one.replace(annotation=inspect.Parameter.empty) for one in arguments])
+    recorder.refuse(name, f"{text_of(error).removeprefix(method.__qualname__.removesuffix(name))}; write {name}{plain}")
 
 
 class Logging(Protocol):

@@ -69,7 +69,9 @@ def _known(tickets: Any, refuse: Callable[[str], None]) -> Iterator[_Known]:
             try:
                 yield _Known(_ids(ticket), _reward(ticket), _segments(ticket), split_of(ticket))
             except Exception as error:  # a foreign object may raise anything
-                refuse(f"ticket: {text_of(error)}")
+                kind = type(ticket)
+                wrong = text_of(error) if issubclass(kind, Mapping) else f"{kind.__name__}; pass what ticket() returned"
+                refuse(f"ticket: {wrong}")
     except Exception as error:  # not a sequence, or one that fails half way
         refuse(f"tickets: {text_of(error)}")
 

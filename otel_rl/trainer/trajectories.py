@@ -96,7 +96,7 @@ class Trajectory(Rollout):
         """
         recorder = self._recorder
         if _extra:
-            refuse_extra(recorder, "part", _extra)
+            refuse_extra(recorder, "part", _extra, fix="; write part('tool', name='search')")
         known = _known_kind(recorder, kind)
         is_short = type(name) is str and len(name) <= LONGEST_NAME
         called = redacted_name(name) if is_short else cut_name(recorder, "part", name)

@@ -46,6 +46,13 @@ class Config:
         return {"hidden": 64, "optimizer": Optimizer()}
 
 
+class Fields:
+    """An object of a script's own."""
+
+    def __init__(self) -> None:
+        self.lr, self._cache = 0.1, 1
+
+
 class Text:
     """An object with a text only."""
 
@@ -67,7 +74,8 @@ class Text:
         (Optimizer(), {"lr": 1e-6, "betas.0": 0.9, "betas.1": 0.999}),
         ({"optimizer": Optimizer()}, {"optimizer.lr": 1e-6, "optimizer.betas.0": 0.9, "optimizer.betas.1": 0.999}),
         (argparse.Namespace(lr=0.1, model=Model()), {"lr": 0.1, "model.name": "gpt", "model.layers": 2}),
-        (types.SimpleNamespace(lr=0.1, _cache=1), {"lr": 0.1}),
+        (types.SimpleNamespace(lr=0.1, model=types.SimpleNamespace(layers=2)), {"lr": 0.1, "model.layers": 2}),
+        (Fields(), {"lr": 0.1}),
         (Config(), {"hidden": 64, "optimizer.lr": 1e-6, "optimizer.betas.0": 0.9, "optimizer.betas.1": 0.999}),
         (types.MappingProxyType({"a": types.MappingProxyType({"b": 1})}), {"a.b": 1}),  # as OmegaConf's, no dicts
         ({"a": collections.deque([1]), "b": collections.UserList([2])}, {"a.0": 1, "b.0": 2}),

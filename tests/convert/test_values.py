@@ -224,7 +224,8 @@ def test_refused_alone(value: object) -> None:
         (map(float, "12"), "map is not a number; log list(x)"),
         (np.ones(1).item, "builtin_function_or_method is not a number; call it"),
         (np.float64, "float64 is not a number; log a value"),
-        (object(), "object is not a number; use run.event() or run.params() for what is not a number"),
+        (object(), "object is not a number; use run.table(), run.event() or run.params() for what is not a number"),
+        (type("Table", (), {})(), "Table is not a number; use run.table()"),
     ],
 )
 def test_advice(value: object, advice: str) -> None:

@@ -81,6 +81,13 @@ def step_once(run: Run, number: object) -> None:
             "event",
             "event() does not take {'path': 'x'}; attr",
         ),
+        (lambda run: run.event(), "event", "positional argument: 'name'; write event(name, /, **attributes)"),
+        (lambda run: run.trained([7], step=0), "trained", "ticket: int; pass what ticket() returned"),
+        (
+            lambda run: run.step(0).log({"a": 1.0}, step=1),
+            "log",
+            "log() got an unexpected keyword argument 'step'; write log(values, *, weight=1)",
+        ),
         (lambda run: run.params("lr=1"), "params", "params: str: no fields; give a mapping, such as {'lr'"),
         (lambda run: run.params(None), "params", "params: NoneType: no fields"),
         (lambda run: run.trained({"tokens": 1}, step=0), "trained", "tickets: a dict where a sequence of tickets is"),
