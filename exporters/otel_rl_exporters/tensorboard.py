@@ -27,6 +27,7 @@ _LONGEST_TABLE = 1 << 18
 _HEADER, _FOOTER = 12, 4  # of a record: its length and two checksums
 _LONGEST_RECORD = 1 << 30
 _SUFFIX = ".otel-rl"
+_DROPS_NOTHING = 1 << 62  # the step of a mark: other programs may write into the same directory
 _MACHINE = "machine"
 _CONFIG = "config"
 _OWN = frozenset({_CONFIG})  # TensorBoard shows a tag as what it was first: a text, if there are parameters
@@ -174,7 +175,8 @@ class TensorBoardExporter:
             if isinstance(item, Row) and item.attempt not in self._begun:
                 if item.attempt > max(self._begun, default=-1):  # the first one too: the slow loader skips one mark
                     mark = self._session_log(status=self._session_log.START)
-                    yield self._event(wall_time=item.time_unix_nano / 1e9, step=item.step, session_log=mark)
+                    step = item.step if self._begun else _DROPS_NOTHING
+                    yield self._event(wall_time=item.time_unix_nano / 1e9, step=step, session_log=mark)
                     if item.step == 0 and self._begun:  # the text of the parameters is at this step
                         yield from self._config
                 self._begun[item.attempt] = item.step

@@ -83,6 +83,19 @@ def test_steps_that_later_attempts_repeat(run, precision, first, killed):
     assert b"| lr | 1 |" in events.Tensors("config")[-1].tensor_proto.string_val[0]
 
 
+def test_another_writer_of_the_directory(run):
+    """The values that another program wrote before into the directory stay."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tensorboard(run))) as writer:
+        writer.add_scalar("lr", 0.5, 3)
+    (file,) = tensorboard(run).iterdir()
+    file.rename(file.with_name(f"events.out.tfevents.{0:010}.earlier"))
+    SINGLE.deliver(run, [Row(2, 10**18, {"loss": 1.0})])
+
+    assert [one.value for one in accumulator(tensorboard(run)).Scalars("lr")] == [0.5]
+
+
 def test_a_value_named_as_the_parameters(run):
     """TensorBoard shows a tag as one kind: a value called as the text of the parameters has a `_` more."""
     SINGLE.deliver(run, [Params(0, {"lr": 1.0}), Row(1, 0, {"config": 3.0})])
