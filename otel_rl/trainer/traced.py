@@ -36,10 +36,12 @@ def traced(name: Any = "", /, **attributes: object) -> Any:
         TypeError: It decorates a generator, whose call does no work yet, a class, or no function; the message names
             the fix.
     """
+    if isinstance(name, str):
+        called = name if str.__len__(name) else attributes.pop("name", "")
+        return functools.partial(_decorated, name=called, attributes=attributes)
     if callable(name) or hasattr(type(name), "__get__"):
         return _decorated(cast("Callable[..., Any]", name), "", attributes)
-    called = attributes.pop("name", "") if isinstance(name, str) and not str.__len__(name) else name
-    return functools.partial(_decorated, name=called, attributes=attributes)
+    return functools.partial(_decorated, name=name, attributes=attributes)
 
 
 def _decorated(function: F, name: object, attributes: dict[str, object]) -> F:

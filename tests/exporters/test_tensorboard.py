@@ -83,6 +83,7 @@ def test_steps_that_later_attempts_repeat(run, precision, first, killed):
     assert b"| lr | 1 |" in events.Tensors("config")[-1].tensor_proto.string_val[0]
 
 
+@needs("torch")
 def test_another_writer_of_the_directory(run):
     """The values that another program wrote before into the directory stay."""
     from torch.utils.tensorboard import SummaryWriter
