@@ -3,7 +3,7 @@
 `OTEL_RL_CAPTURE=wandb,tensorboard otel-rl run -- python train.py`, or `capture("wandb")` in code before the tracker is
 used. The tracker gets its values first and unchanged. Every number that it charts is recorded, a truth value as 0 or 1
 and an array of one element as its element; everything else is counted. Names are those of the tracker; nested ones are
-joined as in its charts (`loss.policy` in W&B, `loss/policy` in SwanLab and TensorBoard; trackio charts none).
+joined as in its charts (`loss.policy` in W&B), otherwise with a slash (`loss/policy`), as `Run.log` does.
 `wandb_axes` says at which step a value of W&B is.
 """
 
@@ -60,7 +60,7 @@ def patch_wandb(module: Any, patches: Patches) -> None:
 
 def patch_summary_writer(module: Any, patches: Patches) -> None:
     """Record what goes through a `SummaryWriter`'s `add_scalar` and `add_scalars`; without a step it is step 0."""
-    recorder = _Recorder("tensorboard", between="/")
+    recorder = _Recorder("tensorboard")
 
     def one(writer: Any, given: dict[str, Any]) -> None:
         value = given["scalar_value"]
@@ -113,7 +113,7 @@ def patch_mlflow(module: Any, patches: Patches) -> None:
 
 def patch_swanlab(module: Any, patches: Patches) -> None:
     """Record what goes through SwanLab's `log`."""
-    recorder = _Recorder("swanlab", between="/")
+    recorder = _Recorder("swanlab")
 
     def log(run: Any, given: dict[str, Any]) -> None:
         step = given.get("step")
@@ -138,17 +138,17 @@ class _Recorder:
 
     Args:
         tracker: The name of the tracker.
-        between: How its charts join nested names; empty if it charts no nested values.
+        between: How its charts join nested names.
     """
 
-    def __init__(self, tracker: str, between: str = "") -> None:
+    def __init__(self, tracker: str, between: str = "/") -> None:
         self._tracker, self._between = tracker, between
         self._given_up = False
         self._recording: Recording | None = None
 
     def flat(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values under the names of the tracker's charts."""
-        return dict(flat(values, between=self._between)) if self._between else dict(values)
+        return dict(flat(values, between=self._between))
 
     def record(self, values: Mapping[str, Any], step: int | None, **options: str) -> None:
         """Record the numbers among the values, and count the others."""

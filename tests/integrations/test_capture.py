@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import types
+from collections import Counter
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,8 @@ def test_captured(tracker: str, tmp_path: Path) -> None:
 
     assert [rows[n * 2]["loss"] for n in range(10)] == [1 / (n + 1) for n in range(10)]
     assert [rows[step][name] for step, name in zip(last, names, strict=True)] == [0.5, 0.25]
-    more = {"wandb": ("kl", "actor.kl.mean", "is_last"), "swanlab": ("actor/kl/mean",)}.get(tracker, ())
+    nested = dict.fromkeys(("swanlab", "trackio"), ("actor/kl/mean",))
+    more = (nested | {"wandb": ("kl", "actor.kl.mean", "is_last")}).get(tracker, ())
     assert {name for row in rows.values() for name in row} == {"loss", *names, *more}
     assert tracker != "wandb" or rows[100] == {"kl": 0.125}
     assert tracker != "wandb" or (rows[18]["actor.kl.mean"], rows[18]["is_last"]) == (0.5, 1)
@@ -188,6 +190,14 @@ def test_what_trackers_chart_is_recorded(value: object, number: float, recording
     _Recorder("tensorboard").record({"x": value}, 3)
 
     assert [(one.step, one.values) for one in records_of(recording) if isinstance(one, Logged)] == [(3, {"x": number})]
+
+
+@pytest.mark.parametrize("tracker", ["mlflow", "swanlab", "tensorboard", "trackio"])
+def test_nested_values(tracker: str, recording: Run, records_of: RecordsOf) -> None:
+    """Their names are joined with a slash, as `Run.log` does, also of trackers that do not chart them."""
+    _Recorder(tracker).record({"actor": Counter({"eos": 2})}, 3)
+
+    assert [one.values for one in records_of(recording) if isinstance(one, Logged)] == [{"actor/eos": 2}]
 
 
 def test_the_writer_of_skrl(recording: Run, records_of: RecordsOf) -> None:
