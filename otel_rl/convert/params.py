@@ -44,7 +44,7 @@ def _flat(
         yield name, REDACTED
         return
     try:
-        nested = _nested(value) if above else _fields(value)
+        nested = _nested(value) if above else fields(value)
         if nested is not None and (id(value) in above or len(above) > _DEEPEST):
             raise ValueError("contains itself, or has too many levels")
         items = None if nested is None else [(_key(key), item) for key, item in nested.items()]
@@ -80,7 +80,12 @@ def _key(key: object) -> str:
     return encodable_text(redacted_name(key) if len(key) <= LONGEST_NAME else key)  # a longer one is refused
 
 
-def _fields(value: object) -> Mapping[Any, object]:
+def fields(value: object) -> Mapping[Any, object]:
+    """Return what an object holds by name: the items of a mapping, or the fields of another object.
+
+    Raises:
+        Exception: It has none, or they cannot be read.
+    """
     if (nested := _nested(value)) is not None:
         return nested
     if found := {name: one for name, one in getattr(value, "__dict__", {}).items() if not name.startswith("_")}:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from otel_rl.convert.params import fields
 from otel_rl.errors.guard import Guard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _FILES = "otel-rl stores no files; write them into run.dir, and note them with run.event()"
 _OF_EXPORTER = "give it to W&B's exporter, as in exporters=[{{'wandb': {{'{}': …}}}}]"
@@ -139,8 +138,5 @@ class WithHabits:
 def _named(values: object) -> dict[str, Any]:
     """Return the fields of an object by name; `Run.params` counts what cannot be read."""
     with Guard(lambda _: None):
-        if dataclasses.is_dataclass(values):
-            return {field.name: getattr(values, field.name) for field in dataclasses.fields(values)}
-        if isinstance(values, Mapping) or type(values).__name__ == "Namespace":
-            return dict(values if isinstance(values, Mapping) else vars(values))
+        return dict(fields(values))
     return {}

@@ -47,11 +47,13 @@ def traced(name: Any = "", /, **attributes: object) -> Any:
 def _decorated(function: F, name: object, attributes: dict[str, object]) -> F:
     if isinstance(function, (staticmethod, classmethod)):
         return cast("F", type(function)(_decorated(function.__func__, name, attributes)))
-    if inspect.isclass(function) or not callable(function):
+    if inspect.isclass(function) or not callable(function) or hasattr(function, "remote"):  # as Ray's functions
         raise TypeError(f"@traced cannot record {shown(function)}; use it on a function or on methods of a class")
     is_named = not isinstance(name, str) or str.__len__(name)
     called: Any = name if is_named else getattr(function, "__name__", type(function).__name__)
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    is_plain = inspect.isroutine(function) or isinstance(function, functools.partial)
+    body = function if is_plain else type(function).__call__
+    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
         itself = getattr(function, "__qualname__", called)
         raise TypeError(f"{itself} is a generator; use `with run.phase({shown(called)})` inside it")
 
@@ -68,4 +70,4 @@ def _decorated(function: F, name: object, attributes: dict[str, object]) -> F:
         with phase():
             return await function(*args, **kwargs)
 
-    return cast("F", call_async if inspect.iscoroutinefunction(function) else call)
+    return cast("F", call_async if inspect.iscoroutinefunction(body) else call)

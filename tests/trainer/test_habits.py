@@ -63,19 +63,25 @@ def test_config(tmp_path: Path, records_of: RecordsOf) -> None:
     class More:
         depth: int = 2
 
+    class Own:
+        def __init__(self) -> None:
+            self.width = 3
+
     run: Any = begin(tmp_path, config={"lr": 1e-6})
     run.config.seed = 1
     run.config["batch"] = 8
     run.config.update(argparse.Namespace(layers=4), allow_val_change=True)
     run.config.update(More())
+    run.config.update(Own())
     run.config.setdefaults({"seed": 2})
     run.config = {"top": 5}
     del run.config.layers
     values = [record.values for record in records_of(run) if isinstance(record, Configured)]
 
-    assert run.config.as_dict() == {"lr": 1e-6, "seed": 1, "batch": 8, "depth": 2, "top": 5}
+    assert run.config.as_dict() == {"lr": 1e-6, "seed": 1, "batch": 8, "depth": 2, "width": 3, "top": 5}
     assert (run.config.lr, run.config["seed"]) == (1e-6, 1)
-    assert [*filter(None, values)] == [{"lr": 1e-6}, {"seed": 1}, {"batch": 8}, {"layers": 4}, {"depth": 2}, {"top": 5}]
+    updates = [{"seed": 1}, {"batch": 8}, {"layers": 4}, {"depth": 2}, {"width": 3}, {"top": 5}]
+    assert [*filter(None, values)] == [{"lr": 1e-6}, *updates]
 
 
 def test_names(tmp_path: Path) -> None:

@@ -92,7 +92,16 @@ def test_traced_without_a_name(recording: Run, records_of: RecordsOf) -> None:
     assert [*started(records_of(recording))] == ["score", "generate", "load", "build"]
 
 
-@pytest.mark.parametrize("function", [int, property(len)])
+class Remote:
+    """A function of Ray, which cannot be called itself."""
+
+    def __call__(self) -> None: ...
+
+    def remote(self) -> None:
+        """Call it elsewhere."""
+
+
+@pytest.mark.parametrize("function", [int, property(len), Remote()])
 @pytest.mark.parametrize("decorate", [otel_rl.traced, otel_rl.traced()], ids=["bare", "called"])
 def test_what_cannot_be_traced(decorate: Callable[[Any], object], function: Any) -> None:
     """A class or a property is an error where it is decorated, which says what can be."""
@@ -107,11 +116,19 @@ def test_traced_objects(recording: Run, records_of: RecordsOf) -> None:
         def __call__(self, text: str) -> int:
             return len(text)
 
+    class Engine:
+        async def __call__(self) -> list[object]:
+            with recording.phase("inner"):
+                return []
+
     scores = [otel_rl.traced(partial(len, "abc"))(), otel_rl.traced(Judge())("abc")]
     scores.append(otel_rl.traced(name="reward")(Judge())("abc"))
+    asyncio.run(otel_rl.traced(Engine())())
+    spans = started(records_of(recording))
 
     assert scores == [3, 3, 3]
-    assert [*started(records_of(recording))] == ["partial", "Judge", "reward"]
+    assert [*spans] == ["partial", "Judge", "reward", "Engine", "inner"]
+    assert spans["inner"].parent_id == spans["Engine"].span_id
 
 
 def test_traced_without_a_run() -> None:
