@@ -30,8 +30,8 @@ def flatten(config: object, refuse: Callable[[str, str], None] = lambda _, __: N
     and after options in a list, such as `--api-key`.
 
     Args:
-        config: A mapping, dataclass, struct, pydantic model, object with `to_dict` or another object with fields; in
-            it, all but the last, nested at will. Other values in it become their text.
+        config: A mapping, dataclass, struct, pydantic model or object with `to_dict`, nested at will, or another object
+            with fields. Other values in it become their text.
         refuse: Called with a reason and a message for values that cannot be read or contain themselves.
     """
     return dict(_flat("", config, refuse, ()))

@@ -171,7 +171,8 @@ def _check_on_device(tensor: Any) -> None:
     if tensor.ndim > 1 and tensor.numel() != 1:
         raise Unconvertible(_SHAPE.format(tuple(tensor.shape)))
     if tensor.dtype is torch.bool or tensor.is_complex() or tensor.layout is not torch.strided:
-        raise Unconvertible(f"a tensor of {tensor.dtype} where numbers are expected; log x.float()")
+        advice = "; log x.float()" if tensor.dtype is torch.bool else ""
+        raise Unconvertible(f"a tensor of {tensor.dtype} where numbers are expected{advice}")
 
 
 def to_samples(value: object) -> bytes:
@@ -196,7 +197,8 @@ def to_samples(value: object) -> bytes:
     if value.size and not found.size:  # type: ignore[attr-defined] # an array
         raise Unconvertible("all values are masked; leave it out")
     if found.dtype.kind not in "fiub" and found.dtype.type.__module__ != "ml_dtypes":  # JAX's short floats and integers
-        raise Unconvertible(f"an array of {found.dtype} where numbers are expected; log x.astype(float)")
+        advice = "abs(x)" if found.dtype.kind == "c" else "x.astype(float)"
+        raise Unconvertible(f"an array of {found.dtype} where numbers are expected; log {advice}")
     return found.astype("=f8", copy=False).tobytes()  # type: ignore[no-any-return]
 
 
