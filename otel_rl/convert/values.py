@@ -95,7 +95,8 @@ def sort(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> So
     """
     found = Sorted({}, {}, {})
     try:
-        if any(issubclass(kind, Mapping) for kind in set(map(type, values.values()))):
+        kinds = {*map(type, values.values())} - PLAIN
+        if kinds and any(issubclass(kind, Mapping) for kind in kinds):
             values = _flat(values, refuse)
         for name, value in values.items():
             try:
