@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from otel_rl.devices.clock import DeviceClock, DeviceEvent
+    from otel_rl.devices.sampling import Sampler
     from otel_rl.devices.values import DeviceValues
-    from otel_rl.journal.records import DeviceMemory, Record
+    from otel_rl.journal.records import DeviceMemory, Fingerprint, Record
     from otel_rl.setup.settings import Memory
 
 _RECENT_NS = 20_000
@@ -68,6 +69,7 @@ class Devices:
         self.silent_until = 0  # time of the next look for a device, in Unix nanoseconds; until then there is none
         self._clock: DeviceClock | None = None
         self._values: DeviceValues | None = None
+        self._sampler: Sampler | None = None
 
     def asked(self, now: int) -> bool:
         """Return whether there are devices; look for them once a second."""
@@ -140,6 +142,30 @@ class Devices:
             for name in tensors:
                 self._refuse("value", f"{name}: {error}")
 
+    def sample_weights(self, fingerprint: Fingerprint, tensors: object) -> None:
+        """Sample weights, and record the samples: now, or when they have arrived from a device."""
+        self.arrived()
+        if self._sampler is None:
+            from otel_rl.devices.sampling import Sampler  # few processes need it
+
+            self._sampler = Sampler(self._refuse)
+        copies: list[Any] = []
+
+        def on_device(views: list[tuple[str, Any]]) -> None:
+            if self.found is None:
+                self._look(time.time_ns())
+            if self._values is None:
+                raise Unconvertible(f"{views[0][1].device} is an unknown device; pass copies on the CPU")
+            copies.extend(self._values.copies(views))
+
+        fingerprint.tensors = self._sampler.sample(tensors, on_device)
+        if not fingerprint.tensors:
+            self._refuse("weights", "weights: there is no tensor of floats; pass model.named_parameters()")
+        elif self._values is not None and copies:
+            self._values.sample(fingerprint, copies)
+        else:
+            self._write(fingerprint)
+
     def arrived(self) -> None:
         """Record the values and phase times that have arrived since the last call, without waiting."""
         try:
@@ -166,6 +192,9 @@ class Devices:
 
     def _record_values(self) -> None:
         for come in self._values.arrived() if self._values is not None else ():
+            if come.fingerprint is not None:
+                self._write(come.fingerprint)
+                continue
             if come.scalars:
                 self._write(Logged(come.step, come.time, come.scalars, come.weight))
             if come.samples:

@@ -6,11 +6,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_rl.convert.values import Unconvertible, to_number, to_samples
+from otel_rl.devices import sampling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from otel_rl.devices.clock import DeviceEvent
+    from otel_rl.journal.records import Fingerprint
 
 _LARGEST = 1 << 16  # elements in one `log`
 _MOST_PENDING = 1024
@@ -24,6 +26,7 @@ class Arrived(NamedTuple):
     weight: float
     scalars: dict[str, int | float]
     samples: dict[str, bytes]  # observations as native doubles
+    fingerprint: Fingerprint | None = None  # of weights, instead of values
 
 
 class _Copy(NamedTuple):
@@ -37,6 +40,7 @@ class _Pending(NamedTuple):
     time: int
     weight: float
     copies: list[_Copy]
+    fingerprint: Fingerprint | None = None
 
 
 class DeviceValues:
@@ -75,19 +79,30 @@ class DeviceValues:
         """Queue the copies of one `log`.
 
         Raises:
-            Unconvertible: A graph is being captured, there are too many elements, or too many copies are pending.
+            Unconvertible: As in `copies`, or there are too many elements.
+        """
+        if sum(tensor.numel() for tensor in tensors.values()) > _LARGEST:
+            raise Unconvertible(f"more than {_LARGEST} elements on a device in one log; log their statistics")
+        self._pending.append(_Pending(step, time, weight, self.copies(tensors.items())))
+
+    def copies(self, named: Iterable[tuple[str, Any]]) -> list[_Copy]:
+        """Queue a copy for all tensors of one device and dtype.
+
+        Raises:
+            Unconvertible: A graph is being captured, or too many copies are pending.
         """
         if self._is_capturing():
             raise Unconvertible("a CUDA graph is being captured; log outside of it")
         if len(self._pending) >= _MOST_PENDING:
             raise Unconvertible(f"{_MOST_PENDING} copies from the device are already pending")
-        if sum(tensor.numel() for tensor in tensors.values()) > _LARGEST:
-            raise Unconvertible(f"more than {_LARGEST} elements on a device in one log; log their statistics")
-        alike: dict[tuple[Any, Any], list[str]] = {}
-        for name, tensor in tensors.items():
-            alike.setdefault((tensor.device, tensor.dtype), []).append(name)
-        copies = [self._copy([(name, tensors[name]) for name in names]) for names in alike.values()]
-        self._pending.append(_Pending(step, time, weight, copies))
+        alike: dict[tuple[Any, Any], list[tuple[str, Any]]] = {}
+        for name, tensor in named:
+            alike.setdefault((tensor.device, tensor.dtype), []).append((name, tensor))
+        return [self._copy(some) for some in alike.values()]
+
+    def sample(self, fingerprint: Fingerprint, copies: list[_Copy]) -> None:
+        """Complete the samples of weights when their copies have arrived."""
+        self._pending.append(_Pending(0, fingerprint.time, 1, copies, fingerprint))
 
     def arrived(self) -> list[Arrived]:
         """Return the values that have arrived since the last call, in the order of their `log` calls."""
@@ -130,6 +145,10 @@ class DeviceValues:
 def _read(pending: _Pending) -> Arrived:
     scalars: dict[str, int | float] = {}
     samples: dict[str, bytes] = {}
+    if pending.fingerprint is not None:
+        for copy in pending.copies:
+            sampling.fill(pending.fingerprint.tensors, [(name, size) for name, size, _ in copy.names], copy.host)
+        return Arrived(0, pending.time, 1, scalars, samples, pending.fingerprint)
     for copy in pending.copies:
         start = 0
         for name, size, is_samples in copy.names:

@@ -39,6 +39,9 @@ AWAITED = frozenset(
 )
 """Attributes that say what a span waits for, or is about: they are written at its start too."""
 
+TRAINER, ENGINE = "trainer", "engine"
+"""The sides that hold weights."""
+
 IDS = struct.Struct(">16sQ")
 """A trace id and a span id, as `Consumed` packs them."""
 
@@ -247,6 +250,29 @@ class Consumed(Record, tag=15):
     tools: dict[Name, tuple[Size, float, float]] = {}  # calls, their seconds, and those of the longest, by tool
 
 
+class Sample(msgspec.Struct, array_like=True, gc=False):
+    """A few elements of a tensor.
+
+    `elements` identifies which they are, by the name and the shape of the whole tensor. `held` has a bit for each of
+    them that this process has, and `values` those as native doubles.
+    """
+
+    dtype: Name
+    elements: Annotated[int, Meta(ge=0, lt=1 << 32)]
+    held: Annotated[int, Meta(ge=0, lt=1 << 8)]
+    values: bytes = b""
+
+
+class Fingerprint(Record, tag=16):
+    """Samples of the weights of a version of the policy, by the names of the tensors."""
+
+    version: Size
+    time: Time
+    side: Name  # `TRAINER` or `ENGINE`
+    step: StepNumber | None  # the open step; `None` outside of a step
+    tensors: dict[Name, Sample] = {}
+
+
 class Finished(Record, tag=9):
     """The process ended; the last record of a journal."""
 
@@ -272,6 +298,7 @@ AnyRecord = (
     | DeviceTimed
     | OnDevice
     | Consumed
+    | Fingerprint
     | Finished
 )
 

@@ -19,9 +19,9 @@ from opentelemetry import trace
 from otel_rl.convert import params
 from otel_rl.convert.attributes import clean_attributes
 from otel_rl.errors.redaction import redacted_name
-from otel_rl.errors.texts import LONGEST_NAME, text_of
+from otel_rl.errors.texts import LONGEST_NAME, shown, text_of
 from otel_rl.journal.ids import packed_step_ids
-from otel_rl.journal.records import TRAINED, Configured, Happened, Tabled
+from otel_rl.journal.records import ENGINE, TRAINED, TRAINER, UNKNOWN, Configured, Fingerprint, Happened, Tabled
 from otel_rl.trainer.arguments import column_names, cut_name, refuse_extra, to_amount, to_step, to_whole_or_none
 from otel_rl.trainer.finishing import PATIENCE_S, Delivery, RunEnd
 from otel_rl.trainer.habits import WithHabits
@@ -194,6 +194,30 @@ class Run(WithHabits):
             step: Iteration of the RL loop; by default as in `log`.
         """
         self._consume("dropped", tickets, policy_version, step, text_of(reason))
+
+    @never_raises
+    def weights(self, version: int, tensors: object, *, side: str | None = None) -> None:
+        """Record a few elements of the weights of a version of the policy, on the trainer's or the engine's side.
+
+        The agent compares them with what the other processes recorded for this version. Nothing is gathered, and
+        nothing waits for a device.
+
+        Args:
+            version: Version of the policy, as in tickets.
+            tensors: A mapping, or pairs of a name and a tensor, such as `model.named_parameters()`. DTensors say which
+                part they are. Other parts of a tensor need two more entries: the shape of the whole tensor, and the
+                index in it at which the part begins.
+            side: "trainer" or "engine"; by default, ranks are trainers, and processes with a role are engines.
+        """
+        recorder = self._recorder
+        known = to_whole_or_none(recorder, "weights", "version", version)
+        chosen = side or (ENGINE if self._session.settings.role else TRAINER)
+        if known is None or known == UNKNOWN or chosen not in (TRAINER, ENGINE):
+            expected = "a number of 0 or more, and trainer or engine"
+            recorder.refuse("weights", f"weights: version={shown(version)}, side={shown(side)}: must be {expected}")
+            return
+        fingerprint = Fingerprint(known, recorder.clock.now(), chosen, self._steps.now)
+        recorder.devices.sample_weights(fingerprint, tensors)
 
     @never_raises
     def queue(self, name: str, *, depth: float, waited: float = 0.0, step: int | None = None) -> None:

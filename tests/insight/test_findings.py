@@ -302,6 +302,18 @@ def test_engine_and_trainer_that_differ(tmp_path: Path) -> None:
     assert one.sentence == "Log-probabilities of engine and trainer differ by 0.08 since step 120 (0.01 before)."
 
 
+def test_weights_that_differ(tmp_path: Path) -> None:
+    """The first divergence, the number of other processes, and what it means for tickets; it needs somebody now."""
+    message = "version 12 of rank 1 holds the weights of version 11: lm_head.weight is 0.1, and 0.2 in the trainer"
+    told = {"rl.weights.message": message, "rl.policy.version": 12, "rl.weights.held_version": 11}
+    happens = {12: [(1, semconv.EVENT_POLICY_DIVERGED, told), (2, semconv.EVENT_POLICY_DIVERGED, told)]}
+    one = only(facts_of(play(tmp_path / "run", Played(ranks=3, happens=happens), 20)), "mismatch")
+
+    assert (one.severity, one.evidence.steps, one.evidence.ranks) == ("bad", (12, 12), (1,))
+    assert one.sentence == f"V{message[1:]}; so it is with 1 other process."
+    assert one.advice.endswith("Tickets that name version 12 were sampled by version 11: they are staler than shown.")
+
+
 def test_a_step_time_that_leaves_time_out(tmp_path: Path) -> None:
     """The framework's own step time is compared with the wall."""
     dice = Dice()

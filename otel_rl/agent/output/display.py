@@ -97,6 +97,7 @@ class Display:
             show("stragglers", reducer.stragglers.points())
             show("goodput", reducer.goodput.points())
             show("trajectories", reducer.consumption.points())
+            show("weights", reducer.weights.points())
 
     def _storage(self) -> list[Point]:
         places = {"journal": self._directory.journals, "outbox": self._directory.outbox}

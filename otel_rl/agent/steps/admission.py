@@ -18,6 +18,7 @@ from otel_rl.journal.records import (
     Configured,
     Consumed,
     DeviceTimed,
+    Fingerprint,
     Happened,
     Logged,
     Observed,
@@ -160,6 +161,12 @@ def _consumed(record: Consumed) -> None:
         _within("tokens", tokens, 0, 1 << 53)
 
 
+def _fingerprint(record: Fingerprint) -> None:
+    for name, one in record.tensors.items():
+        if len(one.values) != 8 * one.held.bit_count():
+            raise ValueError(f"invalid {name} of {len(one.values)} bytes for {one.held.bit_count()} elements")
+
+
 _CHECKERS: dict[type, Callable[[Any], None]] = {
     StepStarted: _memory,
     StepEnded: _ended,
@@ -171,5 +178,6 @@ _CHECKERS: dict[type, Callable[[Any], None]] = {
     Happened: _happened,
     DeviceTimed: _device_timed,
     Consumed: _consumed,
+    Fingerprint: _fingerprint,
 }
 """The checks by kind of record."""

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from otel_rl import semconv
 from otel_rl.agent.analysis.goodput import ROLLOUTS
+from otel_rl.agent.analysis.weights import Weights
 from otel_rl.agent.steps import assemble, boundaries
 from otel_rl.agent.steps.bounds import Bounds
 from otel_rl.agent.steps.contribution import Contribution
@@ -24,6 +25,7 @@ from otel_rl.journal.records import (
     Consumed,
     DeviceSeen,
     DeviceTimed,
+    Fingerprint,
     Happened,
     Logged,
     Observed,
@@ -58,6 +60,7 @@ class Applier:
         heard: When each open step was last heard of, on that clock, by attempt and step.
         bounds: The limits of what the state holds.
         methods: The method for each kind of record.
+        weights: The weights of the last versions.
         phases: Phases that ended since they were last popped, for the instruments.
     """
 
@@ -67,6 +70,7 @@ class Applier:
         self.heard: dict[tuple[int, int], int] = {}
         self.phases: list[Span] = []
         self.bounds = Bounds(state)
+        self.weights = Weights()
         self.methods: dict[type[Record], Callable[[str, Journal, Any], Sequence[Item]]] = {
             StepStarted: self.begin_step,
             StepEnded: self.end_step,
@@ -76,6 +80,7 @@ class Applier:
             Observed: self._observe,
             Tabled: self._add_table,
             Consumed: self._consume,
+            Fingerprint: self._compare_weights,
             OnDevice: self._await_device,
             DeviceTimed: self._time_on_device,
             DeviceSeen: self._see_device,
@@ -236,6 +241,14 @@ class Applier:
         journal.takes_part = True
         self.contribution(name, journal, record.step).consumed.append(record)
         return ()
+
+    def _compare_weights(self, name: str, journal: Journal, record: Fingerprint) -> Sequence[Item]:
+        """Compare the weights of a process; return an event for each process of which something new is known."""
+        found: list[Item] = []
+        for one in self.weights.add(name, journal.started.attempt, record):
+            of = self._state.journals.get(one.journal, journal)
+            found += assemble.identified(of, assemble.weights(of, one, record))
+        return found
 
     def _await_device(self, name: str, journal: Journal, record: OnDevice) -> Sequence[Item]:
         _await(journal, record.step, record.count)

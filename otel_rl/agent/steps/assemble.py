@@ -17,11 +17,12 @@ from otel_rl.semconv import registry
 
 if TYPE_CHECKING:
     from otel_rl.agent.analysis.stragglers import Straggler
+    from otel_rl.agent.analysis.weights import Verdict
     from otel_rl.agent.steps.contribution import Whole
     from otel_rl.agent.steps.state import Journal, OpenPhase, Timed
     from otel_rl.export import AttributeValue
     from otel_rl.journal.ids import SpanIds
-    from otel_rl.journal.records import DeviceTimed, Happened, SpanEnded, SpanStarted, Started, StepEnded
+    from otel_rl.journal.records import DeviceTimed, Fingerprint, Happened, SpanEnded, SpanStarted, Started, StepEnded
 
 
 def span(run_id: str, journal: Journal, begun: SpanStarted, ended: SpanEnded, phase: OpenPhase | None) -> Span:
@@ -116,6 +117,26 @@ def straggler(found: Straggler, step: int, host: str, time: int) -> Event:
         semconv.STRAGGLER_DELAY: found.seconds,
     }
     return Event(semconv.EVENT_STRAGGLER, time, attributes, step, found.rank)
+
+
+def weights(journal: Journal, found: Verdict, record: Fingerprint) -> Event:
+    """Return the event of a process whose weights were compared with the trainer's."""
+    attributes: dict[str, AttributeValue] = {
+        semconv.POLICY_VERSION: found.version,
+        semconv.WEIGHTS_SIDE: found.side,
+        semconv.WEIGHTS_TENSOR: found.tensor,
+        semconv.WEIGHTS_DTYPE: found.dtype,
+        semconv.WEIGHTS_VALUE: f"{found.value:.9g}",
+        semconv.WEIGHTS_EXPECTED: f"{found.expected:.9g}",
+        semconv.WEIGHTS_MESSAGE: found.message(journal.label),
+    }
+    if found.holds is not None and (found.is_whole or found.kind == "rounded"):
+        attributes[semconv.WEIGHTS_HELD_VERSION] = found.holds
+    name = semconv.EVENT_POLICY_ROUNDED
+    if found.kind == "diverged":
+        name = semconv.EVENT_POLICY_DIVERGED
+        attributes |= {semconv.WEIGHTS_DIFFERING: found.differing, semconv.WEIGHTS_SAMPLED: found.compared}
+    return Event(name, record.time, attributes, record.step, journal.started.rank)
 
 
 def failed(journal: Journal, error: tuple[str, str]) -> Event:

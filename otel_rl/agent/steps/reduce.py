@@ -69,7 +69,7 @@ class Reducer:
         self.goodput = Goodput(self.state.time_spent, vocabulary.phase)
         self._attempts = Attempts(self.state, whole_world=whole_world)
         self._applier = Applier(run_id, self.state, self.forensics, self.goodput)
-        self.bounds = self._applier.bounds
+        self.bounds, self.weights = self._applier.bounds, self._applier.weights
         self._ends = Ends(self.state, self._applier, self.forensics, self.goodput)
         wait = int(deadline * _NS)
         self._closing = Closing(self.state, self._attempts, self._applier, wait, whole_world=whole_world)

@@ -1,16 +1,17 @@
-"""Engine and trainer: their probabilities of the same tokens."""
+"""Engine and trainer: their weights of the same version, and their probabilities of the same tokens."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from otel_rl import semconv
 from otel_rl.insight import wording
 from otel_rl.insight.facts import Evidence, Finding
 from otel_rl.insight.shifts import shifts
 
 if TYPE_CHECKING:
     from otel_rl.insight.facts import Severity
-    from otel_rl.insight.recorded import Recorded
+    from otel_rl.insight.recorded import Happening, Recorded
     from otel_rl.semconv.main_metrics import Topic
 
 _LEAST_STEPS = 5
@@ -29,8 +30,54 @@ _ADVICE = (
 )
 
 
+_ADVICE_ON_WEIGHTS = (
+    "Look at the weight sync of this tensor: names, shards, an adapter that is not merged, a sync that ended early."
+)
+_TICKETS = " Tickets that name version {} were sampled by version {}: they are staler than shown."
+_ADVICE_ON_ROUNDING = "Samples cannot prove the engine's version. Compare log-probabilities, or raise the precision."
+
+
 def mismatch(recorded: Recorded) -> list[Finding]:
-    """Return that engine and trainer differ more than before, or much, by the first metric that shows it."""
+    """Return that engine and trainer hold different weights, or that their probabilities differ."""
+    return [*_weights(recorded), *_probabilities(recorded)]
+
+
+def _weights(recorded: Recorded) -> list[Finding]:
+    """Return the first divergence of weights, with the number of processes; else that rounding hides changes."""
+    last = max((one.attempt for one in recorded.members), default=0)
+    began = min((one.started_unix_nano for one in recorded.members if one.attempt == last), default=0)
+    diverged, hidden = (
+        [one for one in recorded.events_of(name) if one.time_unix_nano >= began]
+        for name in (semconv.EVENT_POLICY_DIVERGED, semconv.EVENT_POLICY_ROUNDED)
+    )
+    if diverged:
+        first = diverged[0]
+        version, holds = (first.attributes.get(name) for name in (semconv.POLICY_VERSION, semconv.WEIGHTS_HELD_VERSION))
+        tickets = "" if holds is None else _TICKETS.format(version, holds)
+        return [_of_weights(first, diverged, "bad", f"{_ADVICE_ON_WEIGHTS}{tickets}")]
+    return [_of_weights(hidden[0], hidden, "note", _ADVICE_ON_ROUNDING)] if hidden else []
+
+
+def _of_weights(first: Happening, events: list[Happening], severity: Severity, advice: str) -> Finding:
+    message = str(first.attributes.get(semconv.WEIGHTS_MESSAGE, ""))
+    others = len({(one.role, one.rank) for one in events}) - 1
+    rest = f"; so it is with {wording.count(others, 'other process', 'other processes')}" if others else ""
+    return Finding(
+        kind="mismatch",
+        severity=severity,
+        sentence=f"{message[:1].upper()}{message[1:]}{rest}.",
+        advice=advice,
+        evidence=Evidence(
+            steps=None if first.step is None else (first.step, first.step),
+            ranks=() if first.rank is None else (first.rank,),
+            role=first.role,
+            panel="events",
+        ),
+    )
+
+
+def _probabilities(recorded: Recorded) -> list[Finding]:
+    """Return that probabilities differ more than before, or much, by the first metric that shows it."""
     for topic, text, worth, much in _KINDS:
         name, series = recorded.of(topic)
         series = series.finite

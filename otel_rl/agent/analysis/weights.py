@@ -1,0 +1,283 @@
+"""Compares the weights that trainers and engines hold of one version, by the samples that they recorded.
+
+Samples differ only if no casts explain it, so that an engine of another dtype is not blamed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from typing import TYPE_CHECKING, Literal, NamedTuple
+from zlib import crc32
+
+from otel_rl import semconv
+from otel_rl.agent.analysis.rounding import is_cast
+from otel_rl.agent.hardware.measurement import Point
+from otel_rl.journal.records import TRAINER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from otel_rl.journal.records import Fingerprint, Sample
+
+_MOST_VERSIONS = 8
+"""Versions of the trainer that are remembered: engines are a few behind."""
+_MOST_WAITING = 100_000
+"""Tensors of engines that wait for the trainer's; they take 30 MB."""
+_SCALED = ("float8", "float4")
+"""Formats whose numbers are mostly multiplied by scales, which are not recorded."""
+
+
+class Tensor(NamedTuple):
+    """The elements of a tensor that a process has; `None` for those that it does not have."""
+
+    dtype: str
+    elements: int
+    values: tuple[float | None, ...]
+
+
+Tensors = dict[str, Tensor]
+
+
+class Verdict(NamedTuple):
+    """What a comparison found.
+
+    Attributes:
+        journal: The process.
+        kind: "diverged": weights differ. "rounded": they are equal, but so were those of the version before, since the
+            trainer's moved by less than the precision of the engine's dtype.
+        side: The side of the process.
+        version: The version that it says it holds.
+        tensor: The first tensor that differs, or that moved.
+        dtype: Its dtype in this process.
+        value: Its value in this process.
+        expected: The trainer's value.
+        holds: The other version of the trainer that the differing tensors are of; `None` if there is none.
+        is_whole: If true, all tensors are of that version.
+        differing: The number of tensors that differ.
+        compared: The number of tensors that were compared.
+    """
+
+    journal: str
+    kind: Literal["diverged", "rounded"]
+    side: str
+    version: int
+    tensor: str
+    dtype: str
+    value: float
+    expected: float
+    holds: int | None = None
+    is_whole: bool = False
+    differing: int = 0
+    compared: int = 0
+
+    def message(self, who: str) -> str:
+        """Return it as a sentence about a process."""
+        values = f"{self.tensor} is {self.value:.9g}, and {self.expected:.9g} in the trainer"
+        if self.kind == "rounded":
+            before = f"version {self.version} of {who} equals version {self.holds} in {self.dtype}"
+            return f"{before}, although the trainer's weights moved: {values}"
+        if self.holds is not None and self.is_whole:
+            return f"version {self.version} of {who} holds the weights of version {self.holds}: {values}"
+        held = "differ from the trainer's" if self.holds is None else f"are still those of version {self.holds}"
+        return f"{self.differing} of {self.compared} tensors of version {self.version} of {who} {held}: {values}"
+
+
+class _Held(NamedTuple):
+    """What a process has of a version, the version before if its samples are the same, and what was compared."""
+
+    side: str
+    tensors: Tensors
+    same_as: int | None
+    equal: set[str]
+    differing: dict[str, tuple[float, float]]  # the values here and in the trainer
+
+
+class Weights:
+    """The weights of the last versions. A new agent starts without them."""
+
+    def __init__(self) -> None:
+        self._attempt = 0
+        self._counts = Counter[str]()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._trainer: dict[int, Tensors] = {}
+        self._ranks: dict[int, set[str]] = {}  # that recorded the version
+        self._waiting: dict[tuple[str, int], _Held] = {}
+        self._last: dict[str, tuple[int, int]] = {}  # the last version of each engine, and its checksum
+        self._said: dict[str, tuple[int, str, int | None]] = {}  # the version, the tensor, how many versions behind
+        self._well: dict[str, tuple[int, ...]] = {}  # the last versions that were as they should
+        self._rounded: set[str] = set()
+
+    def add(self, journal: str, attempt: int, record: Fingerprint) -> list[Verdict]:
+        """Add what a process recorded; return what is new about it, or about engines that were faster."""
+        if attempt > self._attempt:  # versions may be counted anew
+            self._attempt = attempt
+            self._begin()
+        if attempt < self._attempt:
+            return []
+        tensors = {name: _tensor(sample) for name, sample in record.tensors.items()}
+        if record.side == TRAINER:
+            return self._add_rank(journal, record.version, tensors)
+        return self._add_engine(journal, record, tensors)
+
+    def points(self) -> list[Point]:
+        """Return the number of tensors that were compared so far, by the outcome."""
+        return [
+            Point(semconv.METRIC_WEIGHTS_COMPARED, count, ((semconv.WEIGHTS_OUTCOME, outcome),))
+            for outcome, count in self._counts.items()
+        ]
+
+    def _add_rank(self, journal: str, version: int, tensors: Tensors) -> list[Verdict]:
+        """Compare a rank with the ranks before it, and the engines that wait for this version with the rank."""
+        if journal in self._ranks.get(version, ()):  # it changed its weights, and not their version
+            del self._trainer[version], self._ranks[version]
+        known = self._trainer.setdefault(version, {})
+        self._ranks.setdefault(version, set()).add(journal)
+        found = [self._judge(journal, version, _Held(TRAINER, tensors, None, set(), {}), tensors)]
+        for name, tensor in tensors.items():
+            known[name] = _merged(known.get(name), tensor)
+        for key, held in list(self._waiting.items()):
+            if key[1] == version:
+                found.append(self._judge(*key, held, tensors))
+        for old in sorted(self._trainer)[:-_MOST_VERSIONS]:
+            del self._trainer[old], self._ranks[old]
+        return [one for one in found if one is not None]
+
+    def _add_engine(self, journal: str, record: Fingerprint, tensors: Tensors) -> list[Verdict]:
+        checksum = 0
+        for name, sample in sorted(record.tensors.items()):
+            checksum = crc32(sample.values, crc32(name.encode(), checksum))
+        before = self._last.get(journal)
+        self._last[journal] = record.version, checksum
+        same_as = before[0] if before and before[1] == checksum and before[0] != record.version else None
+        held = _Held(record.side, tensors, same_as, set(), {})
+        verdict = self._judge(journal, record.version, held, tensors)
+        for key in [one for one in self._waiting if one[0] == journal][:-1]:
+            del self._waiting[key]
+        known = self._trainer.get(record.version, {})
+        if any(_is_unknown(known.get(name), tensor) for name, tensor in tensors.items()):
+            self._waiting[journal, record.version] = held
+        while sum(len(one.tensors) for one in self._waiting.values()) > _MOST_WAITING:
+            del self._waiting[next(iter(self._waiting))]
+        return [] if verdict is None else [verdict]
+
+    def _judge(self, journal: str, version: int, held: _Held, names: Iterable[str]) -> Verdict | None:
+        """Compare the tensors of these names with the trainer's; return what is new about the process."""
+        trainer = self._trainer.get(version, {})
+        self._counts.update(_compare(held, trainer, names))
+        if held.differing:
+            return self._diverged(journal, version, held)
+        if held.equal and version not in (well := self._well.get(journal, ())):
+            self._well[journal] = (*well[-1:], version)
+        moved = (
+            self._moved(journal, held, version) if held.same_as is not None and journal not in self._rounded else None
+        )
+        if moved is None:
+            return None
+        self._rounded.add(journal)
+        return moved
+
+    def _diverged(self, journal: str, version: int, held: _Held) -> Verdict | None:
+        """Return the verdict, unless the process has had the same fault since the last one."""
+        name, (value, expected) = next(iter(held.differing.items()))
+        others = sorted(self._trainer.keys() - {version}, key=lambda one: (abs(one - version), one))
+        holds = next((one for one in others if _agree(held.tensors, self._trainer[one], held.differing)), None)
+        behind = None if holds is None else version - holds
+        said, self._said[journal] = self._said.get(journal), (version, name, behind)
+        was_well = said is not None and any(said[0] < one < version for one in self._well.get(journal, ()))
+        if said is not None and (said[0] == version or (said[1:] == (name, behind) and not was_well)):
+            return None
+        compared = held.equal | held.differing.keys()
+        return Verdict(
+            journal,
+            kind="diverged",
+            side=held.side,
+            version=version,
+            tensor=name,
+            dtype=held.tensors[name].dtype,
+            value=value,
+            expected=expected,
+            holds=holds,
+            is_whole=holds is not None and _agree(held.tensors, self._trainer[holds], compared),
+            differing=len(held.differing),
+            compared=len(compared),
+        )
+
+    def _moved(self, journal: str, held: _Held, version: int) -> Verdict | None:
+        """Return that the trainer's weights moved since the version that has the same samples."""
+        before, now = self._trainer.get(held.same_as or 0, {}), self._trainer.get(version, {})
+        for name in sorted(held.equal):
+            known, tensor = before.get(name), held.tensors[name]
+            if known is None or known.elements != now[name].elements:
+                continue
+            for old, new, value in zip(known.values, now[name].values, tensor.values, strict=False):
+                if old is not None and new is not None and value is not None and old != new:
+                    what = held.side, version, name, tensor.dtype, value, new
+                    return Verdict(journal, "rounded", *what, held.same_as)
+        return None
+
+
+def _tensor(sample: Sample) -> Tensor:
+    values = iter(array("d", sample.values))
+    held = range(sample.held.bit_length())
+    return Tensor(sample.dtype, sample.elements, tuple(next(values) if sample.held >> n & 1 else None for n in held))
+
+
+def _merged(known: Tensor | None, tensor: Tensor) -> Tensor:
+    """Return the elements of both; of those that both have, the known ones."""
+    if known is None or (known.dtype, known.elements) != (tensor.dtype, tensor.elements):
+        return tensor if known is None else known
+    longest = max(len(known.values), len(tensor.values))
+    first, second = (one.values + (None,) * (longest - len(one.values)) for one in (known, tensor))
+    return known._replace(values=tuple(b if a is None else a for a, b in zip(first, second, strict=True)))
+
+
+def _pairs(tensor: Tensor, known: Tensor | None) -> list[tuple[float, float]]:
+    """Return the elements that both have: the trainer's, and those of the process."""
+    if known is None or known.elements != tensor.elements:
+        return []
+    both = zip(known.values, tensor.values, strict=False)
+    return [(theirs, own) for theirs, own in both if theirs is not None and own is not None]
+
+
+def _is_unknown(known: Tensor | None, tensor: Tensor) -> bool:
+    """Return whether the trainer may still record elements of a tensor."""
+    if known is None:
+        return True
+    values = [value for value in tensor.values if value is not None]
+    return known.elements == tensor.elements and len(_pairs(tensor, known)) < len(values)
+
+
+def _agree(tensors: Tensors, trainer: Tensors, names: Iterable[str]) -> bool:
+    """Return whether the tensors of these names are the trainer's."""
+    pairs = {name: _pairs(tensors[name], trainer.get(name)) for name in names}
+    return all(some and is_cast(some, trainer[name].dtype, tensors[name].dtype) for name, some in pairs.items())
+
+
+def _compare(held: _Held, trainer: Tensors, names: Iterable[str]) -> Mapping[str, int]:
+    """Compare tensors with the trainer's; return how many were compared for the first time, by the outcome."""
+    counts, are_plain = Counter[str](), False
+    unexplained: dict[str, tuple[float, float]] = {}
+    for name in names:
+        tensor, known = held.tensors.get(name), trainer.get(name)
+        pairs = [] if tensor is None else _pairs(tensor, known)
+        if tensor is None or known is None or not pairs:
+            continue
+        is_new = name not in held.equal and name not in held.differing
+        is_scaled = tensor.dtype.startswith(_SCALED) and tensor.dtype != known.dtype
+        if is_cast(pairs, known.dtype, tensor.dtype):
+            held.equal.add(name)
+            counts["equal"] += is_new
+            are_plain |= is_scaled and any(own for _, own in pairs)
+            continue
+        alone = [one for one in pairs if not is_cast([one], known.dtype, tensor.dtype)] or pairs
+        (unexplained if is_scaled else held.differing).setdefault(name, alone[0][::-1])
+        if not is_scaled:
+            held.equal.discard(name)
+            counts["diverged"] += is_new
+    if are_plain:  # then the others have no scales either
+        held.differing.update(unexplained)
+    counts["diverged" if are_plain else "unknown"] += len(unexplained)
+    return +counts
