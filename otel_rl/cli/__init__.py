@@ -10,6 +10,7 @@ import click
 from otel_rl.cli.agent import agent
 from otel_rl.cli.bridge import bridge
 from otel_rl.cli.compare import compare
+from otel_rl.cli.doctor import doctor
 from otel_rl.cli.export import export
 from otel_rl.cli.ls import ls
 from otel_rl.cli.mcp import mcp
@@ -40,6 +41,7 @@ for command in (
     bridge,
     compare,
     demo,
+    doctor,
     export,
     ls,
     mcp,

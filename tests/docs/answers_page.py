@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from otel_rl.autopsy.doctor.examination import Examination
 from otel_rl.insight.compare.comparison import Comparison
 from otel_rl.insight.owed import Owed
 from otel_rl.insight.samples.sample import Samples
@@ -32,6 +33,7 @@ COMMANDS: Mapping[str, type[msgspec.Struct]] = {
     "why": Why,
     "compare": Comparison,
     "samples": Samples,
+    "doctor": Examination,
 }
 TOOLS: Mapping[str, type[msgspec.Struct]] = {
     "runs": Listing,
@@ -44,9 +46,9 @@ TOOLS: Mapping[str, type[msgspec.Struct]] = {
 }
 _HEAD = f"""# Answers for programs
 
-`otel-rl ls`, `top`, `owes`, `why`, `compare` and `samples` print text on a terminal, and one line of JSON in a pipe or
-a file. `--json` and `--text` choose one of them everywhere. `--ascii`, `--markdown` of `compare` and `--once` of `top`
-ask for text too. `otel-rl report` writes a file, and prints its path.
+`otel-rl ls`, `top`, `owes`, `why`, `compare`, `samples` and `doctor` print text on a terminal, and one line of JSON in a
+pipe or a file. `--json` and `--text` choose one of them everywhere. `--ascii`, `--markdown` of `compare` and `--once` of
+`top` ask for text too. `otel-rl report` writes a file, and prints its path.
 
 ```sh
 otel-rl ls | jq -r '.runs[] | select(.state == "hung") | .path'

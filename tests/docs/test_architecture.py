@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/explanation/architecture.md"
-MOST_ENTRIES = 21
+MOST_ENTRIES = 22
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_a_room_says_what_it_is_for() -> None:
 
 
 def test_the_top_of_the_library() -> None:
-    """At most twenty-one entries lie at the top of the library."""
+    """At most twenty-two entries lie at the top of the library."""
     entries = [path.name for path in (ROOT / "otel_rl").iterdir() if path.name != "__pycache__"]
     assert len(entries) <= MOST_ENTRIES, sorted(entries)
 

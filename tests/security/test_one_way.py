@@ -53,6 +53,7 @@ _ALLOWED = {
         "otel_rl/setup/tokens.py": "a token file, which it examines itself: root may have made it for a group",
         "otel_rl/setup/loading.py": _NAMED,
         "otel_rl/cli/bridge.py": _NAMED,
+        "otel_rl/autopsy/doctor/collector.py": _NAMED,
         "otel_rl/otlp/connection.py": _NAMED,
         "exporters/otel_rl_exporters/otlp_transport.py": _NAMED,
         "otel_rl/semconv/drift.py": "a tool for maintainers, with their own files",
@@ -111,6 +112,7 @@ _SHARED_PLACES = {
     **dict.fromkeys(
         (
             *(f"otel_rl/archive/{name}.py" for name in ("files", "now", "plain", "runs", "columns")),
+            "otel_rl/autopsy/doctor/recording.py",
             "otel_rl/insight/recorded.py",
             "otel_rl/view/terminal/past.py",
         ),

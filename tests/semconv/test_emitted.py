@@ -15,6 +15,7 @@ from tests.semconv import emitted
 ROOT = Path(__file__).parents[2]
 SIGNALS = ("TRACES", "LOGS", "METRICS")
 ALL_FEATURES = """
+import numpy
 import otel_rl
 from opentelemetry import trace
 from otel_rl.setup.agent_start import end_agents
@@ -53,6 +54,8 @@ for n in range(4):
         run.trained(tickets[:2], policy_version=n + 1)
         run.dropped(tickets[2:], reason="stale", policy_version=n + 1)
         run.queue("experience", depth=n, waited=0.01)
+        run.weights(n, {"w": numpy.full(8, 1 + n * 1e-9)})
+        run.weights(n, {"w": numpy.full(8, 2.0 if n == 3 else 1.0, "f2")}, side="engine")
         run.log({"loss": float("nan") if n == 2 else 0.5, "reward": 0.1 * n, "kl": 0.1, "unknown/name": 1.0})
         run.completions(["p"], ["c"], rewards=[1.0])
         run.table("t", [{"a": 1}])

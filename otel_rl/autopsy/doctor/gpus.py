@@ -1,0 +1,80 @@
+"""NVIDIA's driver, asked in a process of its own: a driver that hangs holds up whoever asks, for good."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from otel_rl.autopsy.doctor.check import NOT_CHECKED, Check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_rl.autopsy.doctor.check import Machine
+
+_NAME = "gpus"
+_PATIENCE_S = 8.0
+_ASKED = """
+import json, pynvml
+found = {"gpus": [], "lost": [], "error": ""}
+try:
+    pynvml.nvmlInit()
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            pynvml.nvmlDeviceGetMemoryInfo(handle)
+            pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
+            found["gpus"].append(str(pynvml.nvmlDeviceGetUUID(handle)))
+        except pynvml.NVMLError_NotSupported:
+            found["gpus"].append(str(index))
+        except pynvml.NVMLError as error:
+            found["lost"].append(f"GPU {index}: {error}")
+except pynvml.NVMLError as error:
+    found["error"] = type(error).__name__.removeprefix("NVMLError_")
+    found["text"] = str(error)
+print(json.dumps(found))
+"""
+_ERRORS = {
+    "LibRmVersionMismatch": "The driver was updated while it was loaded: restart the machine, or reload its modules.",
+    "DriverNotLoaded": "Load the kernel module: `sudo modprobe nvidia`; `dmesg` says why it is not loaded.",
+    "NoPermission": "Let this user read /dev/nvidia*.",
+    "LibraryNotFound": "Start the container with its GPUs: `--gpus all`, or the NVIDIA runtime.",
+}
+_LOST = "The GPU fell off the bus: drain the machine, look for `Xid` in `dmesg`, and restart it."
+_PRESENT = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))
+
+
+def gpus(machine: Machine) -> Iterator[Check]:
+    """Check that the driver answers, and that each GPU does."""
+    command = [sys.executable, "-c", _ASKED]
+    process = subprocess.Popen(
+        command, env=dict(machine.environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        output, errors = process.communicate(timeout=_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()  # it may not end: nobody waits for it
+        what = f"the driver does not answer within {_PATIENCE_S:g} s"
+        yield Check(_NAME, "failed", what, "Look for `Xid` in `dmesg`; a driver that hangs needs a restart.")
+        return
+    if process.returncode:
+        yield Check(_NAME, "skipped", f"{NOT_CHECKED}{errors.decode(errors='replace').strip()[-200:]}")
+        return
+    yield from verdicts(json.loads(output), is_present=any(place.exists() for place in _PRESENT))
+
+
+def verdicts(found: dict[str, list[str] | str], *, is_present: bool) -> Iterator[Check]:
+    """Return what the answers of the driver mean; `is_present` says whether the machine has its files."""
+    kind = str(found["error"])
+    if kind in ("LibraryNotFound", "DriverNotLoaded") and not is_present:
+        yield Check(_NAME, "ok", "no NVIDIA driver, so no GPU is measured")
+    elif kind:
+        fix = _ERRORS.get(kind, "Compare with `nvidia-smi`, and look into `dmesg`.")
+        yield Check(_NAME, "failed", f"NVML cannot be used: {found.get('text') or kind}", fix)
+    else:
+        yield from (Check(_NAME, "failed", f"{text}", _LOST) for text in found["lost"])
+        count = len(found["gpus"])
+        yield Check(_NAME, "ok", f"{count} GPU{'' if count == 1 else 's'} answer{'s' if count == 1 else ''}")

@@ -1,0 +1,1 @@
+"""Tests of autopsies and of the checks of `otel-rl doctor`."""
