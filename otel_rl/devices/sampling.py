@@ -259,7 +259,7 @@ def _of_mesh(value: Any) -> tuple[Any, tuple[Any, ...]]:
             first[placement.dim] += begin
             sizes[placement.dim] = min(chunk, sizes[placement.dim] - begin)
         elif kind != "Replicate":
-            raise Unconvertible(f"a DTensor with the placement {placement}, whose parts cannot be told")
+            raise Unconvertible(f"a DTensor with the placement {placement}, whose parts are unknown")
     local = value._local_tensor
     if tuple(sizes) != tuple(local.shape):
         raise Unconvertible(f"a DTensor whose part has the shape {tuple(local.shape)}, not {tuple(sizes)}")

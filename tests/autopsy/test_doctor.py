@@ -157,7 +157,7 @@ print([(one.state, one.what) for one in directories.directory(Machine({}, None, 
 
 
 def test_a_directory_without_room(tmp_path: Path) -> None:
-    """What a rank reserves at its start is tried, since a quota does not show otherwise; here, a limit of files."""
+    """The check reserves as much as a rank does, since a quota does not show otherwise; here, a limit of file sizes."""
     command = [sys.executable, "-c", FULL, str(tmp_path)]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -166,7 +166,7 @@ def test_a_directory_without_room(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken(tmp_path: Path, serve: Callable[..., Server]) -> None:
-    """Another program has it, or another run's agent, whose port is no problem."""
+    """Another program has it, which is said, or another run's agent, which does no harm."""
     with listening() as port:
         (one,) = bad(ports.ports(machine(tmp_path, {"OTEL_EXPORTER_PROMETHEUS_PORT": str(port)})))
         assert str(port) in one.what
@@ -398,7 +398,7 @@ def test_a_run_whose_trainer_was_not_recorded_to_the_end(tmp_path: Path) -> None
 
 
 def test_clocks_that_differ(tmp_path: Path) -> None:
-    """By what two machines wrote, and when the file server got it."""
+    """Two machines wrote `now.json` at once, by the file server's clock, with other times."""
     place = recorded(tmp_path, exporters=["jsonl"])
     (file,) = place.glob("archive/*/now.json")
     other = file.parent.with_name("node2") / "now.json"

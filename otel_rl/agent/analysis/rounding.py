@@ -31,7 +31,7 @@ FORMATS = {
 }
 """The formats but double precision, in which all of their numbers are exact."""
 _VIA = ("", "bfloat16", "float16", "float32")
-"""What weights may pass through on their way from one side to the other."""
+"""Formats that weights may pass through on their way from one side to the other."""
 
 
 def rounded(value: float, dtype: str) -> float:

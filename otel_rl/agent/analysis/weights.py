@@ -40,7 +40,7 @@ Tensors = dict[str, Tensor]
 
 
 class Verdict(NamedTuple):
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
         journal: The process.
@@ -84,7 +84,7 @@ class Verdict(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """What a process has of a version, the version before if its samples are the same, and what was compared."""
+    """The weights of a process, the version before if its samples are the same, and the comparisons so far."""
 
     side: str
     tensors: Tensors
@@ -112,7 +112,7 @@ class Weights:
 
     def add(self, journal: str, attempt: int, record: Fingerprint) -> list[Verdict]:
         """Add what a process recorded; return what is new about it, or about engines that were faster."""
-        if attempt > self._attempt:  # versions may be counted anew
+        if attempt > self._attempt:  # its versions may begin at 0 again
             self._attempt = attempt
             self._begin()
         if attempt < self._attempt:

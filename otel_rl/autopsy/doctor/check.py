@@ -42,7 +42,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Machine(NamedTuple):
-    """What checks look at.
+    """The machine and the run that checks look at.
 
     Attributes:
         environ: The variables of the environment.

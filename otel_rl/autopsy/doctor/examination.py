@@ -33,7 +33,7 @@ SUBJECTS = (
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """What the checks found.
+    """The answers of all checks.
 
     Attributes:
         run: The run directory that was looked at; empty without one.
