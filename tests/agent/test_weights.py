@@ -153,11 +153,21 @@ def test_a_wrong_shard() -> None:
         assert (found.journal, found.holds) == ("rollout0", None)
 
 
-def test_ranks_that_differ() -> None:
-    """A replica of the trainer that lost a gradient is compared with the ranks before it."""
-    (found,) = verdicts(trained(12, V12), trained(12, V12, 1), trained(12, moved(V12, 3), 2))
+def test_ranks_with_the_same_names_for_other_tensors() -> None:
+    """As in pipeline and tensor parallelism without placements: an engine may hold any of them, and nothing else."""
+    stages = [trained(12, moved(V12, n), n) for n in range(4)]
+    assert verdicts(*stages, *(served(12, cast(moved(V12, n), "bfloat16"), n) for n in range(4))) == []
+    (found,) = verdicts(*stages, served(12, moved(V12, 9)))
 
-    assert (found.journal, found.side, found.holds) == ("rank2", TRAINER, None)
+    assert (found.differing, found.compared, found.holds) == (len(V12), len(V12), None)
+
+
+def test_versions_that_begin_again() -> None:
+    """A trainer that counts from 0 again in one attempt is compared as before."""
+    records = [trained(n, moved(V11, n)) for n in range(20)]
+    (found,) = verdicts(*records, trained(0, V12), served(0, V11))
+
+    assert found.version == 0
 
 
 def test_what_cannot_be_compared() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from zlib import crc32
 
@@ -24,6 +25,8 @@ _MOST_VERSIONS = 8
 """Versions of the trainer that are remembered: engines are a few behind."""
 _MOST_WAITING = 100_000
 """Tensors of engines that wait for the trainer's; they take 30 MB."""
+_MOST_VARIANTS = 64
+"""Tensors of one name on which ranks differ, as in tensor and pipeline parallelism without names for the whole."""
 _SCALED = ("float8", "float4")
 """Formats whose numbers are mostly multiplied by scales, which are not recorded."""
 
@@ -37,6 +40,8 @@ class Tensor(NamedTuple):
 
 
 Tensors = dict[str, Tensor]
+Variants = dict[str, list[Tensor]]
+"""The tensors of the trainer's ranks by name; of ranks that give other tensors the same name, all of them."""
 
 
 class Verdict(NamedTuple):
@@ -102,7 +107,7 @@ class Weights:
         self._begin()
 
     def _begin(self) -> None:
-        self._trainer: dict[int, Tensors] = {}
+        self._trainer: dict[int, Variants] = {}
         self._ranks: dict[int, set[str]] = {}  # that recorded the version
         self._waiting: dict[tuple[str, int], _Held] = {}
         self._last: dict[str, tuple[int, int]] = {}  # the last version of each engine, and its checksum
@@ -130,19 +135,17 @@ class Weights:
         ]
 
     def _add_rank(self, journal: str, version: int, tensors: Tensors) -> list[Verdict]:
-        """Compare a rank with the ranks before it, and the engines that wait for this version with the rank."""
+        """Add what a rank has to its version, and compare the engines that wait for it."""
         if journal in self._ranks.get(version, ()):  # it changed its weights, and not their version
             del self._trainer[version], self._ranks[version]
         known = self._trainer.setdefault(version, {})
         self._ranks.setdefault(version, set()).add(journal)
-        found = [self._judge(journal, version, _Held(TRAINER, tensors, None, set(), {}), tensors)]
         for name, tensor in tensors.items():
-            known[name] = _merged(known.get(name), tensor)
-        for key, held in list(self._waiting.items()):
-            if key[1] == version:
-                found.append(self._judge(*key, held, tensors))
-        for old in sorted(self._trainer)[:-_MOST_VERSIONS]:
+            _merge(known.setdefault(name, []), tensor)
+        for old in list(self._trainer)[:-_MOST_VERSIONS]:
             del self._trainer[old], self._ranks[old]
+        waiting = [(key, held) for key, held in self._waiting.items() if key[1] == version]
+        found = [self._judge(*key, held, tensors) for key, held in waiting]
         return [one for one in found if one is not None]
 
     def _add_engine(self, journal: str, record: Fingerprint, tensors: Tensors) -> list[Verdict]:
@@ -157,7 +160,7 @@ class Weights:
         for key in [one for one in self._waiting if one[0] == journal][:-1]:
             del self._waiting[key]
         known = self._trainer.get(record.version, {})
-        if any(_is_unknown(known.get(name), tensor) for name, tensor in tensors.items()):
+        if any(_is_unknown(known.get(name, []), tensor) for name, tensor in tensors.items()):
             self._waiting[journal, record.version] = held
         while sum(len(one.tensors) for one in self._waiting.values()) > _MOST_WAITING:
             del self._waiting[next(iter(self._waiting))]
@@ -209,10 +212,10 @@ class Weights:
         """Return that the trainer's weights moved since the version that has the same samples."""
         before, now = self._trainer.get(held.same_as or 0, {}), self._trainer.get(version, {})
         for name in sorted(held.equal):
-            known, tensor = before.get(name), held.tensors[name]
-            if known is None or known.elements != now[name].elements:
+            known, tensor = before.get(name, []), held.tensors[name]
+            if len(known) != 1 or len(now[name]) != 1 or known[0].elements != now[name][0].elements:
                 continue
-            for old, new, value in zip(known.values, now[name].values, tensor.values, strict=False):
+            for old, new, value in zip(known[0].values, now[name][0].values, tensor.values, strict=False):
                 if old is not None and new is not None and value is not None and old != new:
                     what = held.side, version, name, tensor.dtype, value, new
                     return Verdict(journal, "rounded", *what, held.same_as)
@@ -225,56 +228,72 @@ def _tensor(sample: Sample) -> Tensor:
     return Tensor(sample.dtype, sample.elements, tuple(next(values) if sample.held >> n & 1 else None for n in held))
 
 
-def _merged(known: Tensor | None, tensor: Tensor) -> Tensor:
-    """Return the elements of both; of those that both have, the known ones."""
-    if known is None or (known.dtype, known.elements) != (tensor.dtype, tensor.elements):
-        return tensor if known is None else known
-    longest = max(len(known.values), len(tensor.values))
-    first, second = (one.values + (None,) * (longest - len(one.values)) for one in (known, tensor))
-    return known._replace(values=tuple(b if a is None else a for a, b in zip(first, second, strict=True)))
+def _merge(variants: list[Tensor], tensor: Tensor) -> None:
+    """Add a tensor of a rank: to that of other ranks, if it is another part of it or the same, else by itself."""
+    for n, known in enumerate(variants):
+        is_same = (known.dtype, known.elements) == (tensor.dtype, tensor.elements)
+        if is_same and all(theirs == own for theirs, own in _pairs(tensor, known)):
+            both = zip_longest(known.values, tensor.values)
+            variants[n] = known._replace(values=tuple(b if a is None else a for a, b in both))
+            return
+    if len(variants) < _MOST_VARIANTS:
+        variants.append(tensor)
 
 
-def _pairs(tensor: Tensor, known: Tensor | None) -> list[tuple[float, float]]:
+def _pairs(tensor: Tensor, known: Tensor) -> list[tuple[float, float]]:
     """Return the elements that both have: the trainer's, and those of the process."""
-    if known is None or known.elements != tensor.elements:
+    if known.elements != tensor.elements:
         return []
     both = zip(known.values, tensor.values, strict=False)
     return [(theirs, own) for theirs, own in both if theirs is not None and own is not None]
 
 
-def _is_unknown(known: Tensor | None, tensor: Tensor) -> bool:
+def _is_unknown(variants: list[Tensor], tensor: Tensor) -> bool:
     """Return whether the trainer may still record elements of a tensor."""
-    if known is None:
-        return True
-    values = [value for value in tensor.values if value is not None]
-    return known.elements == tensor.elements and len(_pairs(tensor, known)) < len(values)
+    count = sum(value is not None for value in tensor.values)
+    alike = [one for one in variants if one.elements == tensor.elements]
+    return not variants or (bool(alike) and all(len(_pairs(tensor, one)) < count for one in alike))
 
 
-def _agree(tensors: Tensors, trainer: Tensors, names: Iterable[str]) -> bool:
+def _unlike(tensor: Tensor, variants: list[Tensor]) -> tuple[float, float] | bool | None:
+    """Return an element of a process and of the trainer that differ; false if none does, `None` if none is on both."""
+    found: tuple[float, float] | None = None
+    for known in variants:
+        pairs = _pairs(tensor, known)
+        if pairs and is_cast(pairs, known.dtype, tensor.dtype):
+            return False
+        if pairs and found is None:
+            alone = [one for one in pairs if not is_cast([one], known.dtype, tensor.dtype)] or pairs
+            found = alone[0][::-1]
+    if len(variants) >= _MOST_VARIANTS:  # the right one may be among those that were left out
+        return None
+    return found
+
+
+def _agree(tensors: Tensors, trainer: Variants, names: Iterable[str]) -> bool:
     """Return whether the tensors of these names are the trainer's."""
-    pairs = {name: _pairs(tensors[name], trainer.get(name)) for name in names}
-    return all(some and is_cast(some, trainer[name].dtype, tensors[name].dtype) for name, some in pairs.items())
+    return all(_unlike(tensors[name], trainer.get(name, [])) is False for name in names)
 
 
-def _compare(held: _Held, trainer: Tensors, names: Iterable[str]) -> Mapping[str, int]:
+def _compare(held: _Held, trainer: Variants, names: Iterable[str]) -> Mapping[str, int]:
     """Compare tensors with the trainer's; return how many were compared for the first time, by the outcome."""
     counts, are_plain = Counter[str](), False
     unexplained: dict[str, tuple[float, float]] = {}
     for name in names:
-        tensor, known = held.tensors.get(name), trainer.get(name)
-        pairs = [] if tensor is None else _pairs(tensor, known)
-        if tensor is None or known is None or not pairs:
+        tensor, variants = held.tensors.get(name), trainer.get(name, [])
+        unlike = None if tensor is None else _unlike(tensor, variants)
+        if tensor is None or unlike is None:
             continue
         is_new = name not in held.equal and name not in held.differing
-        is_scaled = tensor.dtype.startswith(_SCALED) and tensor.dtype != known.dtype
-        if is_cast(pairs, known.dtype, tensor.dtype):
+        is_scaled = tensor.dtype.startswith(_SCALED) and tensor.dtype != variants[0].dtype
+        if isinstance(unlike, bool):
             held.equal.add(name)
             counts["equal"] += is_new
-            are_plain |= is_scaled and any(own for _, own in pairs)
-            continue
-        alone = [one for one in pairs if not is_cast([one], known.dtype, tensor.dtype)] or pairs
-        (unexplained if is_scaled else held.differing).setdefault(name, alone[0][::-1])
-        if not is_scaled:
+            are_plain |= is_scaled and any(tensor.values)
+        elif is_scaled:
+            unexplained[name] = unlike
+        else:
+            held.differing.setdefault(name, unlike)
             held.equal.discard(name)
             counts["diverged"] += is_new
     if are_plain:  # then the others have no scales either
