@@ -28,6 +28,7 @@ from otel_rl.autopsy.doctor.examination import SUBJECTS, Examination, examinatio
 from otel_rl.cli import main
 from otel_rl.cli.doctor import lines
 from otel_rl.setup import directory as run_directories
+from otel_rl.setup.agent_start import end_agents
 from tests.agent.hardware import standin
 from tests.certificates import Certificates
 from tests.collector import free_port
@@ -178,6 +179,7 @@ def test_a_port_that_is_taken(tmp_path: Path, serve: Callable[..., Server]) -> N
 def test_a_head_that_cannot_be_reached(tmp_path: Path) -> None:
     """A machine that is not the head connects once."""
     environ = {
+        "OTEL_METRICS_EXPORTER": "none",
         "OTEL_RL_HEAD": "192.0.2.1:4320",
         "OTEL_RL_INSECURE": "true",
         "OTEL_RL_TOKEN": "a-token-of-16-characters",
@@ -368,6 +370,7 @@ def recorded(place: Path, **settings_: Any) -> Path:
         with run.step(step):
             run.log({"loss": 1.0})
     run.finish(30)
+    end_agents(30)
     return run.dir
 
 

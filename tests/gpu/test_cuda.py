@@ -13,7 +13,7 @@ import pytest
 
 from otel_rl.agent.hardware.poller import Poller
 from otel_rl.export import Event
-from otel_rl.journal.records import DeviceSeen, DeviceTimed, SpanEnded, SpanStarted, StepStarted
+from otel_rl.journal.records import DeviceSeen, DeviceTimed, Fingerprint, SpanEnded, SpanStarted, StepStarted
 from tests.agent.reducing import reducing, rows
 from tests.collector import wait_for
 
@@ -41,6 +41,24 @@ def test_no_call_waits_for_the_device(run: otel_rl.Run, trainer: Trainer) -> Non
     trainer.torch.cuda.synchronize()
 
     assert run.refused == {}
+
+
+def test_weights_are_sampled_without_waiting(run: otel_rl.Run, trainer: Trainer, records_of: RecordsOf) -> None:
+    """The samples are those of the time of the call, although the optimizer moves the weights meanwhile."""
+    torch = trainer.torch
+    copies = {name: one.detach().cpu() for name, one in trainer.model.named_parameters()}
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        run.weights(2, trainer.model.named_parameters())
+        trainer.step(run, 2)
+        run.weights(2, copies, side="engine")
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.synchronize()
+    trainer.step(run, 3)
+    first, second = [one for one in records_of(run) if isinstance(one, Fingerprint)][:2]
+
+    assert {one.side: one.tensors for one in (first, second)} == dict.fromkeys(("trainer", "engine"), second.tensors)
 
 
 def profiled(trainer: Trainer, run: otel_rl.Run | None, first: int) -> collections.Counter[str]:
