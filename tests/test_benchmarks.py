@@ -11,7 +11,11 @@ from tests.real_parts import needs
 
 
 @pytest.mark.parametrize(
-    "module", [pytest.param(one, marks=needs("torch") if "samples" in one else ()) for one in _BENCHMARKS.values()]
+    "module",
+    [
+        pytest.param(one, marks=needs("torch") if "samples" in one or "weights" in one else ())
+        for one in _BENCHMARKS.values()
+    ],
 )
 def test_a_benchmark_can_be_imported(module: str) -> None:
     """It names what is there, and has `measure`."""

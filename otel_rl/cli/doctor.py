@@ -26,7 +26,7 @@ _SIGNS = {"failed": ("✗", "bad"), "warning": ("!", "warning"), "ok": ("○", "
 def doctor(run: Path | None, *, output: Output) -> None:
     """Check settings, directories, ports, packages, GPUs, clocks, destinations, permissions and limits of this machine.
 
-    With RUN, check its agent, its exporters and what was lost too. Nothing is recorded or sent.
+    With RUN, check its agent, its exporters and what was lost too. Nothing is recorded, and no row is sent.
 
     The exit code is 0 if all is well, 1 if a check failed, and 2 if a check could not be made, or there is no such run.
     """

@@ -400,6 +400,24 @@ def test_a_run_whose_trainer_was_not_recorded_to_the_end(tmp_path: Path) -> None
     assert "40 items behind: 429 too many requests" in found[1].what
 
 
+def test_a_run_that_no_agent_has_read(tmp_path: Path) -> None:
+    """The fix has the command."""
+    place = recorded(tmp_path, exporters=["jsonl"], agent="off")
+    (one,) = bad(recording.recording(machine(tmp_path, run=place)))
+
+    assert one.fix == f"Deliver it with: otel-rl agent {place} --once"
+
+
+def test_an_address_that_does_not_answer(tmp_path: Path) -> None:
+    """Names that are unknown, and hosts that drop packets: a short reason, without objects of libraries."""
+    for host in ("name.invalid", "192.0.2.1"):
+        found = bad(
+            collector.collector(machine(tmp_path, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://{host}:1/x"}))
+        )
+        assert [one.state for one in found] == ["failed"]
+        assert " object at " not in found[0].what
+
+
 def test_clocks_that_differ(tmp_path: Path) -> None:
     """Two machines wrote `now.json` at once, by the file server's clock, with other times."""
     place = recorded(tmp_path, exporters=["jsonl"])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from otel_rl.errors import SettingsError
 from otel_rl.errors.texts import text_of
 
 if TYPE_CHECKING:
@@ -41,6 +43,12 @@ class Check(msgspec.Struct, frozen=True):
     fix: str = ""
 
 
+def split(message: str) -> tuple[str, str]:
+    """Return what is wrong, and how to fix it: errors of settings have the fix behind a semicolon."""
+    what, _, fix = message.partition("; ")
+    return what, f"{fix[:1].upper()}{fix[1:]}" if fix else "Correct the value, or unset it."
+
+
 class Machine(NamedTuple):
     """The machine and the run that checks look at.
 
@@ -70,10 +78,11 @@ def examine(subjects: Iterable[Subject], machine: Machine) -> list[Check]:
 
     A check that hangs, such as on a file server, has failed; one that raises was skipped.
     """
+    began = time.monotonic()
     running = [(subject, *_started(subject, machine)) for subject in subjects]
     found: list[Check] = []
     for subject, thread, answers in running:
-        thread.join(subject.seconds)
+        thread.join(max(0.0, began + subject.seconds - time.monotonic()))
         found += list(answers)
         if thread.is_alive():
             what = f"no answer within {subject.seconds:g} s"
@@ -88,6 +97,8 @@ def _started(subject: Subject, machine: Machine) -> tuple[threading.Thread, list
         try:
             for one in subject.look(machine):
                 answers.append(one)
+        except SettingsError as error:
+            answers.append(Check(subject.name, "failed", *split(str(error))))
         except Exception as error:  # one check must not hide the others
             answers.append(Check(subject.name, "skipped", f"{NOT_CHECKED}{text_of(error)}"))
 

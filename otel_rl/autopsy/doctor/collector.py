@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otel_rl.autopsy.doctor.check import Check
+from otel_rl.autopsy.doctor.check import Check, split
 from otel_rl.autopsy.doctor.network import PATIENCE_S, ask
 from otel_rl.errors import SettingsError
 from otel_rl.otlp.connection import connection
@@ -34,7 +34,7 @@ def collector(machine: Machine) -> Iterator[Check]:
         try:
             found += [connection(machine.environ, signal)] if name in names else []
         except SettingsError as error:
-            yield Check(_NAME, "failed", str(error), "Correct the variable.")
+            yield Check(_NAME, "failed", *split(str(error)))
     if not names & {name for _, name in wanted}:
         yield Check(_NAME, "skipped", "no OTLP endpoint is set")
     for (_, address), of in groupby(found, lambda one: (one.protocol, one.address)):
@@ -46,7 +46,13 @@ def collector(machine: Machine) -> Iterator[Check]:
 def _http(one: Connection, address: str, signals: str) -> Iterator[Check]:
     kind = "application/json" if one.protocol == "http/json" else "application/x-protobuf"
     body = b"{}" if one.protocol == "http/json" else b""
-    answer = ask(one.endpoint, data=body, headers=one.headers | {"Content-Type": kind}, verify=one.certificate or True)
+    answer = ask(
+        one.endpoint,
+        data=body,
+        headers=one.headers | {"Content-Type": kind},
+        verify=one.certificate or True,
+        cert=(one.client_certificate, one.client_key or one.client_certificate) if one.client_certificate else None,
+    )
     if answer.problem:
         yield Check(_NAME, "failed", answer.problem, answer.fix)
     elif answer.status in _REFUSED:

@@ -44,6 +44,7 @@ def directory(machine: Machine) -> Iterator[Check]:
 
 def _of(wanted: Path) -> Iterator[Check]:
     """Check a directory, or the one in which it would be made."""
+    wanted = wanted.absolute()
     place = _existing(wanted)
     kind = type_of(place) or "unknown"
     try:

@@ -6,6 +6,8 @@ import socket
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+from otel_rl.errors.texts import text_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -29,6 +31,7 @@ def ask(
     headers: Mapping[str, str] | None = None,
     verify: str | bool = True,
     auth: tuple[str, str] | None = None,
+    cert: tuple[str, str] | None = None,
 ) -> Answered:
     """Send one request: GET, or POST if there are data. The usual variables choose a proxy."""
     import requests
@@ -45,6 +48,7 @@ def ask(
                 headers=dict(headers or {}),
                 verify=verify,
                 auth=auth,
+                cert=cert,
                 timeout=PATIENCE_S,
                 allow_redirects=False,
                 stream=True,
@@ -82,5 +86,5 @@ def _reason(error: BaseException) -> str:
         error = inner
     if isinstance(error, socket.gaierror):
         return f"its name is unknown ({error.strerror})"
-    text = getattr(error, "strerror", None) or str(error)
-    return text.rpartition(": ")[2] if text.startswith("<") or " object at 0x" in text else text
+    text = getattr(error, "strerror", None) or str(error.args[-1] if error.args else error)
+    return text_of(text.rpartition(": ")[2] if " object at 0x" in text else text)

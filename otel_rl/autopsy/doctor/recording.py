@@ -43,6 +43,9 @@ def recording(machine: Machine) -> Iterator[Check]:
         what = f"no agent is alive, and {wording.count(len(running), 'process', 'processes')} did not end"
         fix = f"A trainer starts it again with its next record. See {run.agent_log}, or run: otel-rl agent {run.path}"
         yield Check(_AGENT, "warning", what, fix)
+    elif not now and run.journals.is_dir() and any(run.journals.iterdir()):
+        fix = f"Deliver it with: otel-rl agent {run.path} --once"
+        yield Check(_AGENT, "warning", "the run was recorded, and no agent has read it", fix)
     else:
         yield Check(_AGENT, "ok", "the run has ended")
     if (standing := hang(now, at)) is not None:

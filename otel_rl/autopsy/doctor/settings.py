@@ -9,7 +9,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, get_args
 
-from otel_rl.autopsy.doctor.check import Check
+from otel_rl.autopsy.doctor.check import Check, split
 from otel_rl.errors import SettingsError
 from otel_rl.otlp.connection import Signal, connection
 from otel_rl.setup import otel_environment
@@ -46,8 +46,8 @@ def settings(machine: Machine) -> Iterator[Check]:
             except SettingsError as error:
                 problems.setdefault(str(error))
         problems |= _of_opentelemetry(machine.environ)
-    yield from (Check(_NAME, "failed", *_split(text)) for text in problems)
-    yield from (Check(_NAME, "warning", *_split(text)) for text in [*warnings, *_unknown(machine.environ)])
+    yield from (Check(_NAME, "failed", *split(text)) for text in problems)
+    yield from (Check(_NAME, "warning", *split(text)) for text in [*warnings, *_unknown(machine.environ)])
     if not problems and not warnings:
         count = len(own)
         yield Check(_NAME, "ok", f"{count} variable{'' if count == 1 else 's'} of otel-rl, all valid")
@@ -84,12 +84,6 @@ def _unknown(environ: Mapping[str, str]) -> Iterator[str]:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
             if close:
                 yield f"unknown variable {name} is ignored; did you mean {close[0]}?"
-
-
-def _split(text: str) -> tuple[str, str]:
-    """Return what is wrong, and how to fix it: messages have the fix behind a semicolon, or a colon."""
-    what, _, fix = text.partition("; ")
-    return what, f"{fix[:1].upper()}{fix[1:]}" if fix else "Correct the value, or unset it."
 
 
 @contextmanager

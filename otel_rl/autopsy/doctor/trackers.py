@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from otel_rl.autopsy.doctor.check import Check
+from otel_rl.autopsy.doctor.check import Check, split
 from otel_rl.autopsy.doctor.network import ask, without_secrets
 from otel_rl.delivery import plugins
 from otel_rl.errors import SettingsError
@@ -35,8 +35,7 @@ def trackers(machine: Machine) -> Iterator[Check]:
         try:
             plugins.check(ENTRY_POINT_GROUP, spec.name, spec.options)
         except SettingsError as error:
-            what, _, fix = str(error).rpartition("; ")
-            yield Check(_NAME, "failed", what or str(error), fix or "Correct `exporters`.")
+            yield Check(_NAME, "failed", *split(str(error)))
             continue
         look = _SERVERS.get(spec.name)
         yield Check(_NAME, "ok", f"{spec.name} can be built") if look is None else look(machine.environ, spec.options)
@@ -53,7 +52,7 @@ def _wandb(environ: Environ, options: Options) -> Check:
         return Check(_NAME, "failed", f"wandb has no API key for {without_secrets(base)}", fix)
     query = json.dumps({"query": "query Viewer { viewer { username } }"}).encode()
     answer = ask(f"{base}/graphql", data=query, headers={"Content-Type": "application/json"}, auth=("api", key))
-    is_known = answer.status == 200 and '"viewer":null' not in answer.body.replace(" ", "")
+    is_known = answer.status == 200 and '"viewer":{' in answer.body.replace(" ", "")
     return _verdict("wandb", base, answer, is_known=is_known, fix="Correct WANDB_API_KEY: `wandb login --relogin`.")
 
 
