@@ -30,8 +30,13 @@ def doctor(run: Path | None, *, output: Output) -> None:
 
     The exit code is 0 if all is well, 1 if a check failed, and 2 if a check could not be made, or there is no such run.
     """
+    from otel_rl.archive.runs import place_of
     from otel_rl.autopsy.doctor.examination import examination
 
+    try:
+        _ = None if run is None else place_of(run)
+    except FileNotFoundError as error:
+        raise click.UsageError(str(error)) from error
     found = examination(run)
     output.show(found, lambda _width: lines(found))
     sys.exit(found.exit_code)

@@ -126,6 +126,7 @@ def test_each_wrong_variable_is_named(tmp_path: Path) -> None:
     assert "OTEL_RL_TRACES_RATIO" not in text
     assert {one.state for one in found if "OTEL_RL_WORLD" in one.what or "EVERY" in one.what} == {"failed"}
     assert [one.state for one in settings.settings(machine(tmp_path))] == ["ok"]
+    assert settings.loaded(environ) is not None  # the other checks look at what is valid
 
 
 def test_a_directory_that_is_a_file(tmp_path: Path) -> None:
@@ -205,7 +206,7 @@ def endpoint(port: int, scheme: str = "http", **more: str) -> dict[str, str]:
 def test_a_collector(tmp_path: Path, serve: Callable[..., Server]) -> None:
     """It gets an empty request of each signal's address; it is closed, refuses, or is another server."""
     well = serve()
-    assert [one.state for one in collector.collector(machine(tmp_path, endpoint(well.port)))] == ["ok"] * 3
+    assert [one.state for one in collector.collector(machine(tmp_path, endpoint(well.port)))] == ["ok"]
     assert sorted(well.asked) == [("POST", f"/v1/{signal}", b"") for signal in ("logs", "metrics", "traces")]
     closed = bad(collector.collector(machine(tmp_path, endpoint(free_port()))))
     assert "Connection refused" in closed[0].what

@@ -23,6 +23,7 @@ State = Literal["failed", "warning", "ok", "skipped"]
 STATES: tuple[State, ...] = ("failed", "warning", "ok", "skipped")
 """All states, the worst first."""
 
+_LONGEST_FIX = 200
 NOT_CHECKED = "could not be checked: "
 """The begin of what is said of a check that broke."""
 
@@ -46,6 +47,8 @@ class Check(msgspec.Struct, frozen=True):
 def split(message: str) -> tuple[str, str]:
     """Return what is wrong, and how to fix it: errors of settings have the fix behind a semicolon."""
     what, _, fix = message.partition("; ")
+    if len(fix) > _LONGEST_FIX:
+        fix = f"{fix[:_LONGEST_FIX]} …"
     return what, f"{fix[:1].upper()}{fix[1:]}" if fix else "Correct the value, or unset it."
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from otel_rl.autopsy.doctor.check import Check, split
 from otel_rl.autopsy.doctor.network import PATIENCE_S, ask
 from otel_rl.errors import SettingsError
+from otel_rl.insight import wording
 from otel_rl.otlp.connection import connection
 from otel_rl.setup import otel_environment
 
@@ -37,37 +38,48 @@ def collector(machine: Machine) -> Iterator[Check]:
             yield Check(_NAME, "failed", *split(str(error)))
     if not names & {name for _, name in wanted}:
         yield Check(_NAME, "skipped", "no OTLP endpoint is set")
-    for (_, address), of in groupby(found, lambda one: (one.protocol, one.address)):
-        some = list(of)
-        signals = ", ".join(one.signal.lower() for one in some)
-        yield from _grpc(some[0], signals) if some[0].protocol == "grpc" else _http(some[0], address, signals)
+    servers: dict[tuple[str, str], list[Connection]] = {}
+    for one in found:
+        parts = urlsplit(one.address)
+        where = one.address if one.protocol == "grpc" else f"{parts.scheme}://{parts.netloc}"
+        servers.setdefault((one.protocol, where), []).append(one)
+    for (protocol, where), some in servers.items():
+        yield from _grpc(some) if protocol == "grpc" else _http(where, some)
 
 
-def _http(one: Connection, address: str, signals: str) -> Iterator[Check]:
-    kind = "application/json" if one.protocol == "http/json" else "application/x-protobuf"
-    body = b"{}" if one.protocol == "http/json" else b""
-    answer = ask(
-        one.endpoint,
-        data=body,
-        headers=one.headers | {"Content-Type": kind},
-        verify=one.certificate or True,
-        cert=(one.client_certificate, one.client_key or one.client_certificate) if one.client_certificate else None,
-    )
-    if answer.problem:
-        yield Check(_NAME, "failed", answer.problem, answer.fix)
-    elif answer.status in _REFUSED:
-        fix = "Correct OTEL_EXPORTER_OTLP_HEADERS."
-        yield Check(_NAME, "failed", f"{address} refuses the credentials: status {answer.status}", fix)
-    elif not 200 <= answer.status < 300:
-        fix = "Check that it is the OTLP/HTTP port (4318 by default) and the path."
-        yield Check(_NAME, "failed", f"{address} answers with status {answer.status}", fix)
-    else:
-        yield Check(_NAME, "ok", f"{address} takes {signals}")
+def _http(where: str, some: list[Connection]) -> Iterator[Check]:
+    """Send an empty request for each signal, until the server does not answer."""
+    taken = []
+    for one in some:
+        is_json = one.protocol == "http/json"
+        kind = "application/json" if is_json else "application/x-protobuf"
+        answer = ask(
+            one.endpoint,
+            data=b"{}" if is_json else b"",
+            headers=one.headers | {"Content-Type": kind},
+            verify=one.certificate or True,
+            cert=(one.client_certificate, one.client_key or one.client_certificate) if one.client_certificate else None,
+        )
+        if answer.problem:
+            yield Check(_NAME, "failed", answer.problem, answer.fix)
+            return
+        if answer.status in _REFUSED:
+            fix = "Correct OTEL_EXPORTER_OTLP_HEADERS."
+            yield Check(_NAME, "failed", f"{one.address} refuses the credentials: status {answer.status}", fix)
+        elif not 200 <= answer.status < 300:
+            fix = "Check that it is the OTLP/HTTP port (4318 by default) and the path."
+            yield Check(_NAME, "failed", f"{one.address} answers with status {answer.status}", fix)
+        else:
+            taken.append(one.signal.lower())
+    if taken:
+        yield Check(_NAME, "ok", f"{where} takes {wording.names(taken)}")
 
 
-def _grpc(one: Connection, signals: str) -> Iterator[Check]:
+def _grpc(some: list[Connection]) -> Iterator[Check]:
+    """Connect, which takes the certificates too."""
     import grpc
 
+    one, signals = some[0], wording.names([one.signal.lower() for one in some])
     if one.secure:
         files = (one.certificate, one.client_key or one.client_certificate, one.client_certificate)
         roots, key, chain = (Path(file).read_bytes() if file else None for file in files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
@@ -11,6 +12,7 @@ from otel_rl.errors.texts import text_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_OF_LIBRARIES = re.compile(r"^(<.*?>|HTTPS?Connection(Pool)?\(.*?\)): ")
 PATIENCE_S = 4.0
 """Seconds that one address has to answer."""
 
@@ -87,4 +89,4 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, socket.gaierror):
         return f"its name is unknown ({error.strerror})"
     text = getattr(error, "strerror", None) or str(error.args[-1] if error.args else error)
-    return text_of(text.rpartition(": ")[2] if " object at 0x" in text else text)
+    return text_of(_OF_LIBRARIES.sub("", text))

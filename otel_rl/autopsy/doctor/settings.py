@@ -21,30 +21,39 @@ if TYPE_CHECKING:
     from otel_rl.autopsy.doctor.check import Machine
     from otel_rl.setup.settings import Settings
 
-_NAME = "settings"
+_NAME, _OWN = "settings", "OTEL_RL_"
 _COUNTED = re.compile(r" \(\d+ so far\)$")
 _OPEN = re.compile("OTEL_(RL|PYTHON|INSTRUMENTATION|SEMCONV|JAVA|GO|NODE|DOTNET)_")
 """Beginnings of names that OpenTelemetry's list of variables does not have."""
 
 
 def loaded(environ: Mapping[str, str]) -> Settings | None:
-    """Return the settings of a run that would start here; `None` if they are invalid."""
+    """Return the settings of a run that would start here, without variables that are invalid; `None` if that fails."""
     try:
-        return load({}, environ)
+        return load(
+            {}, {name: text for name, text in environ.items() if not (name.startswith(_OWN) and _problem({name: text}))}
+        )
     except SettingsError:
         return None
+
+
+def _problem(environ: Mapping[str, str]) -> str:
+    """Return what is wrong with settings; empty if nothing is."""
+    try:
+        load({}, environ)
+    except SettingsError as error:
+        return str(error)
+    return ""
 
 
 def settings(machine: Machine) -> Iterator[Check]:
     """Check each variable by itself, then all settings together, and OpenTelemetry's variables."""
     problems: dict[str, None] = {}
     with _warned() as warnings:
-        own = {name: text for name, text in machine.environ.items() if name.startswith("OTEL_RL_")}
+        own = {name: text for name, text in machine.environ.items() if name.startswith(_OWN)}
         for one in ({}, *({name: text} for name, text in own.items()), machine.environ):
-            try:
-                load({}, one)
-            except SettingsError as error:
-                problems.setdefault(str(error))
+            if problem := _problem(one):
+                problems.setdefault(problem)
         problems |= _of_opentelemetry(machine.environ)
     yield from (Check(_NAME, "failed", *split(text)) for text in problems)
     yield from (Check(_NAME, "warning", *split(text)) for text in [*warnings, *_unknown(machine.environ)])
