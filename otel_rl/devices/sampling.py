@@ -41,6 +41,7 @@ class _Plan(NamedTuple):
 
     name: str
     layout: tuple[object, ...]  # for which it holds
+    place: tuple[Any, ...]
     dtype: str
     elements: int
     held: int
@@ -114,14 +115,15 @@ class Sampler:
         for item in _items(tensors):
             try:
                 name, value, *part = item
-                if type(value) in plain and not part:
+                if type(value) in plain:
                     layout: tuple[object, ...] = value.shape, value.stride(), value.dtype, value.device
                 else:
                     value, part = _local(value, part)
-                    layout = value.shape, _strides(value), value.dtype, getattr(value, "device", None), part
+                    layout = value.shape, _strides(value), value.dtype, getattr(value, "device", None)
+                place = tuple(map(tuple, part)) if part else ()
                 plan = self._plans.get(name)
-                if plan is None or plan.layout != layout:
-                    plan = self._plans[name] = _plan(_clean_name(name), value, layout, part)
+                if plan is None or plan.layout != layout or plan.place != place:
+                    plan = self._plans[name] = _plan(_clean_name(name), value, layout, place)
                 if not plan.offsets or (len(found) >= MOST_TENSORS and not _is_among(lowest, plan, found)):
                     continue
                 found[plan.name] = sample = Sample(plan.dtype, plan.elements, plan.held)
@@ -142,35 +144,37 @@ class Sampler:
         self, waiting: list[tuple[_Plan, Any]], found: dict[str, Sample], on_device: Callable[[list[View]], None]
     ) -> None:
         """Read what is on the host, together, and pass on what is on a device."""
-        alike: dict[tuple[str, bool], list[View]] = {}
+        here: dict[str, tuple[list[tuple[str, int]], list[Any]]] = {}
+        there: list[View] = []
         torch: Any = sys.modules["torch"] if waiting else None
         try:
             with nullcontext() if torch is None else torch.no_grad():
                 for plan, tensor in waiting:
-                    _views(plan, tensor, alike.setdefault((plan.dtype, tensor.is_cpu), []))
-                for (_, is_here), views in alike.items():
-                    if is_here:
-                        sizes = [(name, view.shape[0]) for name, view in views]
-                        fill(found, sizes, torch.cat([view for _, view in views]))
+                    some = _views(plan, tensor)
+                    if tensor.is_cpu:
+                        sizes, views = here.setdefault(plan.dtype, ([], []))
+                        sizes.append((plan.name, len(plan.offsets)))
+                        views += some
                     else:
-                        on_device(views)
+                        there += ((plan.name, view) for view in some)
+                for sizes, views in here.values():
+                    fill(found, sizes, torch.cat(views))
+                if there:
+                    on_device(there)
         except Exception as error:
             self._refuse("weights", f"weights: {text_of(error)}")
             for plan, _ in waiting:  # those that have no values yet, and will not get them
                 found.pop(plan.name, None)
 
 
-def _views(plan: _Plan, tensor: Any, views: list[View]) -> None:
-    """Add 1-D views of the elements of a tensor."""
+def _views(plan: _Plan, tensor: Any) -> list[Any]:
+    """Return 1-D views of the elements of a tensor, together one after the other."""
     start = tensor.storage_offset() + plan.offsets[0]
     if "float8" in plan.dtype:  # such tensors cannot be put side by side
         tensor = tensor.view(sys.modules["torch"].uint8)
     if plan.step:
-        views.append((plan.name, tensor.as_strided((len(plan.offsets),), (plan.step,), start)))
-    else:
-        views += (
-            (plan.name, tensor.as_strided((1,), (1,), start + offset - plan.offsets[0])) for offset in plan.offsets
-        )
+        return [tensor.as_strided((len(plan.offsets),), (plan.step,), start)]
+    return [tensor.as_strided((1,), (1,), start + offset - plan.offsets[0]) for offset in plan.offsets]
 
 
 def fill(found: Mapping[str, Sample], sizes: Iterable[tuple[str, int]], together: Any) -> None:
@@ -215,7 +219,7 @@ def _is_among(lowest: list[tuple[int, str]], plan: _Plan, found: dict[str, Sampl
     return left_out != entry
 
 
-def _local(value: Any, part: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
+def _local(value: Any, part: list[Any]) -> tuple[Any, list[Any]]:
     """Return what of a tensor is in this process, with the shape of the whole and the index at which it begins.
 
     Raises:
@@ -233,7 +237,7 @@ def _local(value: Any, part: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
         value = numpy.asarray(value)  # type: ignore[union-attr] # JAX imports it
     elif numpy is None or not isinstance(value, numpy.ndarray):
         raise Unconvertible(f"a {type(value).__name__}, not a tensor on the host or of torch")
-    return value, tuple(map(tuple, part))
+    return value, part
 
 
 def _strides(local: Any) -> tuple[int, ...]:
@@ -243,7 +247,7 @@ def _strides(local: Any) -> tuple[int, ...]:
     return tuple(math.prod(local.shape[n + 1 :]) for n in range(local.ndim))
 
 
-def _of_mesh(value: Any) -> tuple[Any, tuple[Any, ...]]:
+def _of_mesh(value: Any) -> tuple[Any, list[Any]]:
     """Return the local tensor of a DTensor, the shape of the whole, and the index at which it begins.
 
     Raises:
@@ -263,12 +267,12 @@ def _of_mesh(value: Any) -> tuple[Any, tuple[Any, ...]]:
     local = value._local_tensor
     if tuple(sizes) != tuple(local.shape):
         raise Unconvertible(f"a DTensor whose part has the shape {tuple(local.shape)}, not {tuple(sizes)}")
-    return local, (tuple(value.shape), tuple(first))
+    return local, [value.shape, first]
 
 
-def _plan(name: str, local: Any, layout: tuple[object, ...], part: Sequence[Any]) -> _Plan:
+def _plan(name: str, local: Any, layout: tuple[object, ...], place: tuple[Any, ...]) -> _Plan:
     shape = tuple(local.shape)
-    whole, first = part or (shape, (0,) * len(shape))
+    whole, first = place or (shape, (0,) * len(shape))
     number, places = chosen(name, whole)
     dtype, is_torch = str(local.dtype).removeprefix("torch."), hasattr(local, "as_strided")
     if is_torch and (local.is_meta or str(local.layout) != "torch.strided"):
@@ -278,4 +282,4 @@ def _plan(name: str, local: Any, layout: tuple[object, ...], part: Sequence[Any]
     bits, offsets = held(places, whole, first, shape, _strides(local))
     steps = {after - before for before, after in pairwise(offsets)}
     step = steps.pop() if len(steps) == 1 else int(len(offsets) == 1)
-    return _Plan(name, layout, dtype, number, bits, offsets, max(step, 0), is_torch, local.nbytes)
+    return _Plan(name, layout, place, dtype, number, bits, offsets, max(step, 0), is_torch, local.nbytes)
