@@ -270,7 +270,7 @@ class Fingerprint(Record, tag=16):
     time: Time
     side: Name  # `TRAINER` or `ENGINE`
     step: StepNumber | None  # the open step; `None` outside of a step
-    tensors: dict[Name, Sample] = {}
+    tensors: Annotated[dict[Name, Sample], Meta(max_length=1 << 12)] = {}
 
 
 class Finished(Record, tag=9):
