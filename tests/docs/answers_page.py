@@ -46,9 +46,9 @@ TOOLS: Mapping[str, type[msgspec.Struct]] = {
 }
 _HEAD = f"""# Answers for programs
 
-`otel-rl ls`, `top`, `owes`, `why`, `compare`, `samples` and `doctor` print text on a terminal, and one line of JSON in a
-pipe or a file. `--json` and `--text` choose one of them everywhere. `--ascii`, `--markdown` of `compare` and `--once` of
-`top` ask for text too. `otel-rl report` writes a file, and prints its path.
+`otel-rl ls`, `top`, `owes`, `why`, `compare`, `samples` and `doctor` print text on a terminal, and one line of JSON in
+a pipe or a file. `--json` and `--text` choose one of them everywhere. `--ascii`, `--markdown` of `compare` and `--once`
+of `top` ask for text too. `otel-rl report` writes a file, and prints its path.
 
 ```sh
 otel-rl ls | jq -r '.runs[] | select(.state == "hung") | .path'
