@@ -31,6 +31,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in list(os.environ):
         if name.startswith(_LAUNCHERS) or name in _RANKS:
             monkeypatch.delenv(name)
+    monkeypatch.setenv("OTEL_RL_AUTOPSY", "0")  # the tests of it switch it on
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(modes._Chosen, "owns_process", False)  # a command of otel-rl in this process sets the umask
     umask = os.umask(0o022)

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from otel_rl.agent.autopsies import Autopsies
 from otel_rl.agent.hardware.engines import Engine
 from otel_rl.agent.hardware.poller import Poller
 from otel_rl.agent.input import unsent
+from otel_rl.agent.input.deaths import Deaths
 from otel_rl.agent.input.source import Source
 from otel_rl.agent.loop import Loop
 from otel_rl.agent.losses import Losses
@@ -27,6 +29,7 @@ from otel_rl.agent.output.targets import Target, remove, sweep
 from otel_rl.agent.output.wait_watch import WaitWatch
 from otel_rl.agent.repair.refill import UNLIMITED_BYTES
 from otel_rl.agent.repair.release import Release, cut_off
+from otel_rl.agent.stalls import Stalls
 from otel_rl.agent.status import Status
 from otel_rl.agent.steps.forensics import write_reports
 from otel_rl.agent.steps.pipeline import Pipeline
@@ -123,6 +126,7 @@ class Agent:
         state, stragglers = self._pipeline.reducer.state, self._pipeline.reducer.stragglers
         watch = None if once or of_archive or manifest.sends else WaitWatch(state, stragglers)
         measurements = Measurements(self._poller, self._instruments, forensics, vocabulary, flush_interval, section)
+        stalls = Stalls(self._pipeline, measurements.gauges, how.stalled_after)
         self._loop = Loop(
             self._source,
             self._pipeline,
@@ -131,9 +135,18 @@ class Agent:
             losses,
             self._quarantine,
             watch,
+            None if once or of_archive or manifest.sends else stalls,
+            Deaths(os.environ, self.stopped.is_set),
             sends=manifest.sends,
         )
-        self._display = Display(self._instruments, self._pipeline, directory, self._quarantine, sends=manifest.sends)
+        self._display = Display(
+            self._instruments,
+            self._pipeline,
+            directory,
+            self._quarantine,
+            sends=manifest.sends,
+            stalled=stalls.points,
+        )
         self._status = Status(
             directory,
             self._source,
@@ -144,7 +157,10 @@ class Agent:
             self._quarantine,
             removed,
         )
-        self._present = Present(directory, manifest, self._pipeline, measurements.gauges, watch, of_archive=of_archive)
+        self._present = Present(
+            directory, manifest, self._pipeline, measurements.gauges, watch, stalls.shown, of_archive=of_archive
+        )
+        self._autopsies = Autopsies(directory.path, is_on=how.autopsy and not (once or of_archive))
         self._release = Release(self._outbox, directory.cursors, directory.journals)
         self._stopped_at = self._released_at = 0.0
         self._last_progress = time.monotonic()
@@ -219,6 +235,8 @@ class Agent:
         self._display.show_delivery(self._exporters, self._status.dropped)
         with self._quarantine.guard("keeping of the last steps", "now.json"):
             self._present.add(made.items)
+        with self._quarantine.guard("start of an autopsy", "autopsy"):
+            self._autopsies.of(made.items)
         with self._quarantine.guard("writing of reports", "oom"):
             write_reports(self._directory.path, made.items)
         if time.monotonic() - self._released_at > _RELEASE_EVERY_S:

@@ -18,11 +18,13 @@ from otel_rl.journal.record_events import Revived
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from otel_rl.agent.input.deaths import Deaths
     from otel_rl.agent.input.follow import Found
     from otel_rl.agent.input.source import Source
     from otel_rl.agent.losses import Losses
     from otel_rl.agent.output.measurements import Measurements
     from otel_rl.agent.output.wait_watch import WaitWatch
+    from otel_rl.agent.stalls import Stalls
     from otel_rl.agent.steps.pipeline import Pipeline
     from otel_rl.agent.steps.reduced import Reduced
     from otel_rl.delivery.outbox import Outbox
@@ -62,10 +64,13 @@ class Loop:
         losses: Losses,
         quarantine: Quarantine,
         watch: WaitWatch | None,
+        stalls: Stalls | None,
+        deaths: Deaths,
         *,
         sends: bool,
     ) -> None:
-        self._source, self._pipeline, self._measurements = source, pipeline, measurements
+        self._source, self._pipeline, self._measurements, self._stalls = source, pipeline, measurements, stalls
+        self._deaths = deaths
         self._outbox, self._losses, self._quarantine, self._sends = outbox, losses, quarantine, sends
         self._watch = watch
         self._environments = Environments()
@@ -93,6 +98,9 @@ class Loop:
         """
         found, is_all = self._read(now)
         made = self._apply(found, is_all=is_all)
+        if is_all and self._stalls is not None:  # otherwise a process may be elsewhere by now
+            with self._quarantine.guard("hang watch", "processes"):
+                made.items += self._stalls.look(now, time.monotonic())
         near_end |= self.is_over
         if is_all and self._watch is not None:
             with self._quarantine.guard("watching of waits", "open spans"):
@@ -118,7 +126,9 @@ class Loop:
         with self._quarantine.guard("reading of journals", "journals"):
             self._source.look()
             if self._has_room:
-                found = self._source.read(_READ_AT_ONCE, now)
+                journals = self._pipeline.reducer.state.journals
+                self._deaths.watch(journals)
+                found = [*self._deaths.explained(self._source.read(_READ_AT_ONCE, now), journals)]
                 return found, _is_all(found)
         return [], False
 

@@ -112,6 +112,36 @@ class ProcessNow(msgspec.Struct, frozen=True, kw_only=True):
     last: tuple[PhaseTime, ...] = ()
 
 
+class Stalled(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that does not go on.
+
+    Attributes:
+        kind: "slow" if it works, "hung" otherwise.
+        scope: "job" if no rank that the agent follows goes on, "process" otherwise.
+        role: Its role; empty for a trainer rank.
+        rank: Its rank.
+        host: Name of its machine.
+        phase: The phase that it is in; empty outside of any.
+        part: The part of the phase.
+        since_unix_nano: When it came there.
+        usual_s: Median time of the phase; `None` if it never ended before.
+        deadline_s: Time after which it counts as stalled.
+        evidence: What it does.
+    """
+
+    kind: Literal["hung", "slow"]
+    scope: Literal["process", "job"]
+    role: str = ""
+    rank: int
+    host: str
+    phase: str = ""
+    part: str = ""
+    since_unix_nano: int
+    usual_s: float | None = None
+    deadline_s: float
+    evidence: str = ""
+
+
 class Curve(msgspec.Struct, frozen=True):
     """The last points of a metric: steps, and values; `None` is a value that is not finite."""
 
@@ -142,7 +172,6 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         step_seconds: The usual time of the last steps.
         step_seconds_before: The usual time of the steps before these.
         shares: Where the time of the last steps went, over all ranks, the longest phase first.
-        longest: The longest time of each phase in a step so far, in seconds; that of a whole step has no name.
         curves: The main metrics, under the framework's own names, and `time/step`.
         events: The last events, the newest last.
         outcome: How the last attempt ended; `None` while it runs.
@@ -158,7 +187,6 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     step_seconds: float | None = None
     step_seconds_before: float | None = None
     shares: tuple[PhaseTime, ...] = ()
-    longest: dict[str, float] = {}
     curves: tuple[Curve, ...] = ()
     events: tuple[EventNow, ...] = ()
     outcome: Outcome | None = None
@@ -216,6 +244,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
         progress: How far it is.
         devices: The GPUs of this machine, and its host, which comes last.
         waits: What processes wait for: what can never end comes first, then the oldest.
+        stalled: The processes that do not go on, at most 64.
     """
 
     time_unix_nano: int
@@ -234,6 +263,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress = Progress()
     devices: tuple[DeviceNow, ...] = ()
     waits: tuple[Wait, ...] = ()
+    stalled: tuple[Stalled, ...] = ()
 
     @property
     def has_everything(self) -> bool:

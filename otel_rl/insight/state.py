@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 _NS = 1_000_000_000
 _OUT_OF_MEMORY = ("OutOfMemoryError", "CUDA out of memory", "HIP out of memory", "RESOURCE_EXHAUSTED", "MemoryError")
 
+_KILLED = {
+    "oom_kill": "was killed by the kernel for lack of host memory",
+    "exec": "started another program in its place",
+    "slurm_time_limit": "was killed by Slurm at the time limit of the job",
+    "slurm": "was killed by Slurm, which canceled or preempted the job,",
+}
+"""The verb of a sentence about a death, by its cause."""
+
 
 def standing(recorded: Recorded) -> Standing:
     """Return the state of a run."""
@@ -67,11 +75,16 @@ def _who(recorded: Recorded, event: Happening) -> str:
 
 def _what(recorded: Recorded, event: Happening) -> str:
     if event.name == semconv.EVENT_PROCESS_LOST:
+        cause = str(event.attributes.get(semconv.PROCESS_CAUSE, ""))
+        if cause in _KILLED:
+            return _KILLED[cause]
         grows = any(
             one.rank == event.rank and str(one.attributes.get(semconv.MEMORY_OF, "")).startswith("host")
             for one in recorded.events_of(semconv.EVENT_MEMORY_GROWING)
         )
-        return "was killed, probably for lack of host memory," if grows else "was killed or disappeared"
+        if grows:
+            return "was killed, probably for lack of host memory,"
+        return "was killed by SIGKILL" if cause == "signal" else "was killed or disappeared"
     kind = str(event.attributes.get(semconv.ERROR_TYPE, ""))
     message = str(event.attributes.get(semconv.EXCEPTION_MESSAGE, ""))
     if any(text in kind or text in message for text in _OUT_OF_MEMORY):

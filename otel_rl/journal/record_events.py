@@ -12,7 +12,7 @@ import msgspec
 
 from otel_rl.errors import UNDECODABLE
 from otel_rl.export import Machine
-from otel_rl.journal.records import AnyRecord, Record, Time
+from otel_rl.journal.records import AnyRecord, Index, Name, Record, Time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,9 +25,14 @@ _INT64 = 1 << 63
 
 
 class Lost(Record, tag=100):
-    """The process died without finishing; written by the agent of its machine, not by the process."""
+    """The process died without finishing; written by the agent of its machine, not by the process.
+
+    `cause` is as in `rl.process.cause`, and `exit_code` as in `Finished`; `None` if unknown.
+    """
 
     time: Time
+    cause: Name | None = None
+    exit_code: Index | None = None
 
 
 class Revived(Record, tag=101):

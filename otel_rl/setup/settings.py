@@ -184,6 +184,10 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
         share: Other users who may read the files of the run: "none", the "group" of the directory, or "all".
         strict: If true, `init` raises `SettingsError` where it would otherwise warn and record in another way: a
             directory that cannot be written, a port in use, a run that another process records.
+        stalled_after: Seconds after which a process counts as stalled if it stays in a phase, or outside of any inside
+            or behind a step. 0 learns the time of each phase: five times its longest time, and at least one minute;
+            30 minutes for a phase that did not end before.
+        autopsy: If true, an autopsy is made when a process is stalled or dies, at most eight times.
     """
 
     reduce: Reducers = {}
@@ -191,6 +195,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     insecure: bool = False
     share: Literal["none", "group", "all"] = "none"
     strict: bool = False
+    stalled_after: NonNegative = 0.0
+    autopsy: bool = True
     rows: Rows = Rows()
     traces: Traces = Traces()
     flops: Flops = Flops()
@@ -255,5 +261,6 @@ GROUPS: dict[str, type[msgspec.Struct]] = {
 FOR_OPERATORS = (
     *("agent", "strict", "quiet", "insecure", "share", "set_global", "dialect", "memory", "redact"),
     *("local_dir", "local_world_size", "idle_timeout", "journal_limit", "archive_limit"),
+    *("stalled_after", "autopsy"),
 )
 """Settings of a machine or a cluster rather than of a training: `init` accepts them, but does not list them."""

@@ -130,8 +130,3 @@ def test_where_the_time_went() -> None:
 
     assert found == [("generate", "rollout", 0.6), ("update_actor", "training", 0.3), ("", "none", 0.1)]
     assert kept.last_step("rank0") == kept.progress().shares
-
-
-def test_longest_times() -> None:
-    """The longest time of each phase, and of a step, is kept by the next agent."""
-    assert generated(600, more=700).progress().longest == {"generate": 0.7, "update_actor": 0.3, "": 1.0}

@@ -61,8 +61,28 @@ def test_a_lost_process_ends_its_spans_with_an_error() -> None:
     ]
     event = next(item for item in items if isinstance(item, Event))
     assert (event.name, event.rank, event.step) == ("rl.process.lost", 3, 0)
-    assert event.attributes == {"rl.phase": "generate", "host.name": "host", "rl.process.down.order": 1}
+    assert event.attributes == {
+        "rl.phase": "generate",
+        "rl.process.phases": ["generate"],
+        "host.name": "host",
+        "rl.process.down.order": 1,
+    }
     assert rows(items)[0].values == {"x": 1.0}
+
+
+def test_processes_that_go_down_together() -> None:
+    """The first one is named in the events of the others; each has its last step, and why it died."""
+    reducer = reducing()
+    for rank in range(2):
+        feed(reducer, f"rank{rank}", started(rank, local=2), *step(4, rank * S, logged(4, loss=1)))
+    lost = [("rank1", Lost(30 * S, "signal", 137)), ("rank0", Lost(20 * S, "oom_kill", 137))]
+    events = [item for item in reducer.feed(lost).items if isinstance(item, Event)]
+    said = ["rl.process.cause", "process.exit.code", "rl.process.down.order", "rl.process.down.first"]
+
+    assert [(one.rank, one.step, *map(one.attributes.get, said)) for one in events] == [
+        (0, 4, "oom_kill", 137, 1, None),
+        (1, 4, "signal", 137, 2, "rank 0"),
+    ]
 
 
 @st.composite

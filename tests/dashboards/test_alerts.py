@@ -66,15 +66,6 @@ def test_a_dead_agent_says_nothing_about_the_training(alert: rules.Alert, tmp_pa
     check(alert, [*alert.fires, (_HEARTBEAT, "0x70")], alert.at, 0, tmp_path)
 
 
-@pytest.mark.parametrize(("alive", "expected", "firing"), [(1, 8, 1), (0, 8, 0), (0, 0, 1)])
-def test_ranks_that_are_gone_have_not_stalled(alive: int, expected: int, firing: int, tmp_path: Path) -> None:
-    """The agent may still deliver what they recorded. A run may have processes with roles only."""
-    stalled = _RULES.alerts[0]
-    ranks = {"alive": alive, "expected": expected}
-    series = [(f'rl_run_ranks{{rl_rank_state="{state}"}}', f"{count}x40") for state, count in ranks.items()]
-    check(stalled, [*stalled.fires, *_ALIVE, *series], stalled.at, firing, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("heartbeat", "at", "firing"),
     [

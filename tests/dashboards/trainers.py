@@ -151,7 +151,7 @@ def plays_ranks(rank_is_slow: bool = False, rank_dies: bool = False) -> Callable
 
 def stall(name: str) -> None:
     """Step as it should, and then hang in a phase."""
-    run = begin(name)
+    run = begin(name, stalled_after=HARDWARE_S)
     for _, seconds, step in steps(run):
         with step, run.phase("generate"):
             time.sleep(0.1)

@@ -2,56 +2,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import otel_rl
-from otel_rl.archive.now import OpenPhase, read_now
+from otel_rl.archive.now import OpenPhase, Stalled, read_now
 from otel_rl.insight import facts_of
 from otel_rl.insight.hang import hang
 from otel_rl.view.terminal.present import present_of
-from tests.view.terminal.nows import S, process, progress, written
+from tests.view.terminal.nows import S, process, written
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 AT = 1_800_000_000 * S
-LONGEST = {"generate": 20.0, "weight_sync": 2.0, "": 40.0}
+
+
+def stalled(rank: int = 0, **changes: Any) -> Stalled:
+    """Return a rank that hangs for 300 s, like all others."""
+    usual: dict[str, Any] = {"kind": "hung", "scope": "job", "rank": rank, "host": "node0", "phase": "weight_sync"}
+    return Stalled(**usual | {"since_unix_nano": AT - 300 * S, "deadline_s": 60.0} | changes)
 
 
 @pytest.mark.parametrize(
-    ("phase", "silent", "longest", "hangs"),
+    ("found", "hangs"),
     [
-        ("generate", 50, {"generate": 0.1}, False),
-        ("generate", 70, {"generate": 0.1}, True),
-        ("generate", 90, LONGEST, False),
-        ("generate", 110, LONGEST, True),
-        ("", 190, LONGEST, False),
-        ("", 210, LONGEST, True),
-        ("evaluate", 1700, LONGEST, False),
-        ("evaluate", 1900, LONGEST, True),
-        ("generate", 1700, {}, False),
+        ((stalled(),), True),
+        ((stalled(kind="slow"),), False),
+        ((stalled(scope="process"),), False),
+        ((stalled(role="rollout", scope="process"), stalled()), True),
+        ((), False),
     ],
 )
-def test_how_long_is_too_long(
-    tmp_path: Path, phase: str, silent: int, longest: dict[str, float], *, hangs: bool
-) -> None:
-    """The longest time of the open phase decides; 60 s are the least, and 30 min count if it never ended."""
-    last = AT - silent * S
-    phases = (OpenPhase(phase, last),) if phase else ()
-    ranks = [process(rank, phases=phases, last_unix_nano=last) for rank in range(2)]
-    place = written(tmp_path, processes=ranks, progress=progress(longest=longest), time_unix_nano=AT)
+def test_which_verdicts_make_a_run_hang(tmp_path: Path, found: tuple[Stalled, ...], *, hangs: bool) -> None:
+    """One of the agent on the whole job: a slow run and one process are not a run that hangs."""
+    place = written(tmp_path, stalled=found, time_unix_nano=AT)
 
     assert (hang(read_now(place.path), AT) is not None) is hangs
 
 
-def test_one_rank_records(tmp_path: Path) -> None:
-    """Then the run does not hang, whatever the others do."""
-    ranks = [process(rank, last_unix_nano=AT - silent * S) for rank, silent in enumerate((4000, 4000, 30))]
-    place = written(tmp_path, processes=ranks, progress=progress(longest=LONGEST), time_unix_nano=AT)
+def test_a_verdict_of_an_agent_that_is_dead(tmp_path: Path) -> None:
+    """It says nothing about the present."""
+    place = written(tmp_path, stalled=(stalled(),), time_unix_nano=AT)
 
-    assert hang(read_now(place.path), AT) is None
+    assert hang(read_now(place.path), AT + 40 * S) is None
 
 
 def test_all_viewers_say_the_same(tmp_path: Path) -> None:
@@ -61,7 +56,7 @@ def test_all_viewers_say_the_same(tmp_path: Path) -> None:
         process(rank, phases=(OpenPhase("generate" if rank else "weight_sync", last),), last_unix_nano=last)
         for rank in range(3)
     ]
-    place = written(tmp_path / "r", processes=ranks, progress=progress(longest=LONGEST), time_unix_nano=AT)
+    place = written(tmp_path / "r", processes=ranks, stalled=(stalled(),), time_unix_nano=AT)
     shown = present_of(place, AT)
     summary = facts_of(otel_rl.open_run(place.path), at_unix_nano=AT).summary
 

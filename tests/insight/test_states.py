@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -128,7 +129,10 @@ def test_a_run_that_was_killed(tmp_path: Path) -> None:
     found = ended(tmp_path)
 
     assert found.summary.state == "lost"
-    assert found.summary.reason == "rank 0 was killed or disappeared inside update_actor"
+    assert found.summary.reason in (  # older kernels do not say the signal
+        "rank 0 was killed by SIGKILL inside update_actor",
+        "rank 0 was killed or disappeared inside update_actor",
+    )
     assert outcome(found).startswith("Died at step 5 after ")
 
 
@@ -138,7 +142,7 @@ def test_a_run_that_goes_on_then_hangs_then_has_no_agent(tmp_path: Path) -> None
     script = (
         f"import sys; sys.argv = ['t', '0', '9', 'print(step, flush=True) or step < 8 or time.sleep(600)']\n{_TRAINS}"
     )
-    process = start_python(script, tmp_path)
+    process = start_python(script, tmp_path, OTEL_RL_STALLED_AFTER="15")
     assert process.stdout is not None
     while process.stdout.readline().strip() != "8":
         pass
@@ -147,9 +151,8 @@ def test_a_run_that_goes_on_then_hangs_then_has_no_agent(tmp_path: Path) -> None
     wait_for(lambda: facts(tmp_path).summary.total_steps == 40 and facts(tmp_path).shares != (), "not archived", 60)
     live = facts(tmp_path)
     (now,) = read_now(run)
-    later = now.processes[0].last_unix_nano + 90 * 10**9
-    fresh = run / "archive" / run_machine(run) / "now.json"
-    hangs = _at(fresh, now.time_unix_nano, later, tmp_path)
+    wait_for(lambda: facts(tmp_path).summary.state == "hung", "it does not hang", 60)
+    hangs = facts(tmp_path)
     os.kill(now.pid, signal.SIGKILL)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
@@ -159,28 +162,12 @@ def test_a_run_that_goes_on_then_hangs_then_has_no_agent(tmp_path: Path) -> None
     assert outcome(live).startswith("Running for ")
     assert " 8 steps of 40, " in outcome(live)
     assert hangs.summary.state == "hung"
-    assert hangs.summary.reason == "rank 0 is in update_actor for 1 min 30 s"
+    assert hangs.summary.reason.startswith("rank 0 is in update_actor for ")
     assert hangs.findings[0].evidence.ranks == (0,)
     assert f"`py-spy dump --pid {process.pid}`" in hangs.findings[0].advice
     assert any(" % hung" in one.sentence for one in hangs.findings if one.kind == "goodput")
     assert gone.summary.state == "lost"
     assert "the agent has written nothing for" in gone.summary.reason
-
-
-def run_machine(run: Path) -> str:
-    (found,) = (path.parent.name for path in (run / "archive").glob("*/now.json"))
-    return found
-
-
-def _at(place: Path, before: int, later: int, directory: Path) -> Facts:
-    """Return the facts at a later time, as if the agent had gone on to write until then."""
-    content = place.read_bytes()
-    for _ in range(50):  # the agent writes it again every 10 s
-        place.write_bytes(content.replace(str(before).encode(), str(later).encode(), 1))
-        found = facts(directory, at=later)
-        if found.summary.state != "lost":
-            return found
-    raise AssertionError("the agent wrote in between each time")
 
 
 @pytest.mark.parametrize("kind", ["nothing", "started"])
@@ -220,7 +207,7 @@ for step in range(4):
 @pytest.mark.slow
 def test_the_rank_that_the_others_wait_for(tmp_path: Path) -> None:
     """Of three ranks that all record nothing, the one that is at another place hangs; the others wait in a phase."""
-    settings = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3"}
+    settings = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "OTEL_RL_STALLED_AFTER": "5"}
     ranks = [start_python(_RANKS, tmp_path, RANK=str(n), LOCAL_RANK=str(n), **settings) for n in range(3)]
     run = tmp_path / "runs" / "p" / "it"
 
@@ -229,16 +216,16 @@ def test_the_rank_that_the_others_wait_for(tmp_path: Path) -> None:
 
     wait_for(lambda: sorted(places()) == ["generate", "weight_sync", "weight_sync"], "they do not hang", 60)
     wait_for(lambda: len(facts(tmp_path).shares) > 1 and facts(tmp_path).summary.steps == 3, "not archived", 60)
+    wait_for(lambda: facts(tmp_path).summary.state == "hung", "they do not hang", 60)
     (now,) = read_now(run)
-    later = max(one.last_unix_nano for one in now.processes) + 120 * 10**9
-    found = _at(run / "archive" / run_machine(run) / "now.json", now.time_unix_nano, later, tmp_path)
+    found = facts(tmp_path)
     for process in ranks:
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
     os.kill(now.pid, signal.SIGTERM)
 
     assert found.summary.state == "hung"
-    assert found.summary.reason == "rank 1 is in generate for 2 min; the others wait in weight_sync"
+    assert re.fullmatch(r"rank 1 is in generate for [\d.]+ s; the others wait in weight_sync", found.summary.reason)
     assert outcome(found) == f"Hangs at step 3: {found.summary.reason}."
     assert (found.findings[0].evidence.ranks, found.findings[0].evidence.phases) == ((1,), ("generate",))
     assert found.findings[0].severity == "bad"

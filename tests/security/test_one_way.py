@@ -58,7 +58,13 @@ _ALLOWED = {
         "exporters/otel_rl_exporters/otlp_transport.py": _NAMED,
         "otel_rl/semconv/drift.py": "a tool for maintainers, with their own files",
         "otel_rl/cli/servers.py": _PACKAGE,
-        **dict.fromkeys(("otel_rl/agent/hardware/cgroup.py", "otel_rl/agent/input/environment.py"), "of the kernel"),
+        **dict.fromkeys(
+            (
+                "otel_rl/agent/hardware/cgroup.py",
+                *("otel_rl/agent/input/environment.py", "otel_rl/agent/input/deaths.py"),
+            ),
+            "of the kernel",
+        ),
         "otel_rl/archive/files.py": "a directory, to synchronize it",
         **dict.fromkeys(
             (

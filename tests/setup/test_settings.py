@@ -288,7 +288,7 @@ def test_named_file_only() -> None:
         (
             "otel-rl.yaml",
             b"1: 2",
-            ["unknown setting 1: 2 in otel-rl.yaml", "known are: agent, archive_limit, content"],
+            ["unknown setting 1: 2 in otel-rl.yaml", "known are: agent, archive_limit, autopsy"],
         ),
         ("otel-rl.yaml", b"rows: {every: -1}", ["rows.every: -1 in otel-rl.yaml", "of at least 0"]),
         ("otel-rl.yaml", b"rows: 5", ["rows: 5 in otel-rl.yaml", "must be a mapping"]),

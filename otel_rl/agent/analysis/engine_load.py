@@ -30,16 +30,23 @@ class EngineLoad:
     """Relates measurements of inference servers to steps; each measurement counts in one step at most.
 
     A counter contributes its rise since the measurement before. `hear` may be called from any thread.
+
+    Attributes:
+        generated: Tokens that all engines generated, as far as it was measured.
     """
 
     def __init__(self) -> None:
         self._heard: deque[tuple[int, Load]] = deque(maxlen=_MOST)
         self._totals: dict[tuple[str, str], float] = {}
         self._servers: set[str] = set()
+        self.generated = 0.0
 
     def hear(self, time: int, loads: Iterable[Load]) -> None:
         """Add the values of one server at a time (Unix nanoseconds)."""
         found = [load for load in loads if math.isfinite(load.value) and load.quantity != GENERATED]
+        for load in loads:
+            if load.quantity == GENERATED and math.isfinite(load.value):
+                self.generated += self._rise(load) or 0.0
         for load in found:
             if load.quantity in _GAUGES:
                 self._heard.append((time, load))

@@ -39,6 +39,24 @@ class Watched(NamedTuple):
     started_unix_nano: int
 
 
+class Work(NamedTuple):
+    """The work of a process and its children so far.
+
+    Attributes:
+        cpu: Seconds of CPU time; NaN if unknown, as for a process of another machine.
+        moved: Bytes that were read and written.
+        tokens: Tokens that the engines generated which it waits for.
+        gpu: Share of the time in which its GPUs are busy now.
+        is_stopped: If true, a signal or a debugger has stopped it.
+    """
+
+    cpu: float = 0.0
+    moved: int = 0
+    tokens: float = 0.0
+    gpu: float = 0.0
+    is_stopped: bool = False
+
+
 class Probe(Protocol):
     """Something that can be measured, such as one GPU, the host, or the processes of the trainer, and its name."""
 

@@ -53,7 +53,9 @@ class Processes:
 
     def read(self) -> Iterator[Point]:
         """Measure."""
-        roots = [(one, process) for one in self._watched() if (process := _process(one)) is not None]
+        found = ((one, process_of(one.pid, one.started_unix_nano)) for one in self._watched())
+        found = ((one, process_of(one.pid, one.started_unix_nano)) for one in self._watched())
+        roots = [(one, process) for one, process in found if process is not None]
         others = {process.pid for _, process in roots} | {os.getpid()}  # the agent mostly descends from a trainer
         living = {_key(process) for _, process in roots}
         self._trees = {key: tree for key, tree in self._trees.items() if key in living}
@@ -80,14 +82,14 @@ class Processes:
         yield Point(semconv.METRIC_PROCESS_COUNT, total.processes, who)
 
 
-def _process(one: Watched) -> psutil.Process | None:
+def process_of(pid: int, started_unix_nano: int) -> psutil.Process | None:
     """Return the process if it is the one that started to record: ids are reused, and differ between namespaces."""
     try:
-        process = psutil.Process(one.pid)
+        process = psutil.Process(pid)
         began = process.create_time()
     except psutil.Error:
         return None
-    return process if began <= one.started_unix_nano / 1e9 + _CLOCKS_DIFFER_S else None
+    return process if began <= started_unix_nano / 1e9 + _CLOCKS_DIFFER_S else None
 
 
 def _available_cpus(pid: int) -> int:

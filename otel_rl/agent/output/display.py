@@ -13,7 +13,7 @@ from otel_rl.agent.steps.state import is_remote
 from otel_rl.journal.atomic_files import disk_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from otel_rl.agent.output.exporters import Exporters
     from otel_rl.agent.output.otel_metrics import OtelMetrics
@@ -31,7 +31,8 @@ _REASONS = ("torn_bytes", "retention", "undecodable", "outbox_retention", "outbo
 class Display:
     """Feeds the instruments; if one part fails, the others are still shown, and the quarantine counts it.
 
-    If this agent `sends` to a head, the head exposes the run-wide metrics, so this agent does not.
+    If this agent `sends` to a head, the head exposes the run-wide metrics, so this agent does not. `stalled` returns
+    the processes that do not go on.
     """
 
     def __init__(
@@ -42,8 +43,9 @@ class Display:
         quarantine: Quarantine,
         *,
         sends: bool,
+        stalled: Callable[[], Sequence[Point]],
     ) -> None:
-        self._instruments, self._pipeline = instruments, pipeline
+        self._instruments, self._pipeline, self._stalled = instruments, pipeline, stalled
         self._directory, self._sends = directory, sends
         self._guard = partial(quarantine.guard, source="metrics")
         self._totals_shown_at = 0
@@ -64,6 +66,7 @@ class Display:
             self._instruments.show_points("heartbeat", [heartbeat])
         with self._guard("showing of totals"):
             self._show_totals(own, now)
+            self._instruments.show_points("stalls", self._stalled())
         with self._guard("showing of phases"):
             self._instruments.show_phases(made.phases, traces.keeps)
         with self._guard("showing of processes"):

@@ -29,12 +29,17 @@ _OF_HOST = {
 
 
 class Gauges:
-    """Keeps the last value of each measurement; instances of MIG are not shown."""
+    """Keeps the last value of each measurement; instances of MIG are not shown.
+
+    Attributes:
+        utilization: The share of the time in which each GPU is busy, by its UUID.
+    """
 
     def __init__(self, host: str) -> None:
         self._host = DeviceNow(name=host)
         self._gpus: dict[int, DeviceNow] = {}
         self._has_host = False
+        self.utilization: dict[str, float] = {}
 
     def measured(self, points: Iterable[Point]) -> None:
         """Take measurements."""
@@ -44,6 +49,8 @@ class Gauges:
                 self._has_host = True
             elif (field := _OF_GPU.get(point.metric)) is not None:
                 attributes = dict(point.attributes)
+                if field == "utilization":
+                    self.utilization[str(attributes.get(semconv.HW_ID, ""))] = float(point.value)
                 index = attributes.get(semconv.GPU_INDEX)
                 if isinstance(index, int) and semconv.HW_PARENT not in attributes:
                     gpu = self._gpus.get(index) or DeviceNow(name=f"GPU {index}")

@@ -17,7 +17,7 @@ from otel_rl.journal.atomic_files import read_json, write_atomically
 from otel_rl.journal.modes import make_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from otel_rl.agent.output.exporters import Exporters
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from otel_rl.agent.output.wait_watch import WaitWatch
     from otel_rl.agent.steps.pipeline import Pipeline
     from otel_rl.agent.steps.state import Journal
+    from otel_rl.archive.now import Stalled
     from otel_rl.export import Item
     from otel_rl.setup.agent_start import AgentStatus
     from otel_rl.setup.directory import Manifest, RunDirectory
@@ -52,10 +53,11 @@ class Present:
         pipeline: Pipeline,
         gauges: Gauges,
         watch: WaitWatch | None,
+        stalled: Callable[[], tuple[Stalled, ...]],
         *,
         of_archive: bool,
     ) -> None:
-        self._manifest, self._gauges, self._watch = manifest, gauges, watch
+        self._manifest, self._gauges, self._watch, self._stalled = manifest, gauges, watch, stalled
         state = pipeline.reducer.state
         self._journals: Mapping[str, Journal] = state.journals
         self._steps: Mapping[int, Mapping[int, object]] = state.steps
@@ -136,6 +138,7 @@ class Present:
             progress=self._recent.progress(),
             devices=self._gauges.now(),
             waits=() if self._watch is None else self._watch.waits,
+            stalled=self._stalled(),
         )
 
     def _process(self, name: str, journal: Journal) -> ProcessNow:

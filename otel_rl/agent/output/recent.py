@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -106,16 +105,7 @@ class Recent:
         known = self._last.get(journal)
         if known is None or known[0] is not spent:  # a step makes another object
             known = self._last[journal] = spent, self._phases(spent)
-            self._note_longest(known[1])
         return known[1]
-
-    def _note_longest(self, step: Sequence[PhaseTime]) -> None:
-        """Note the longest times: a step that is shorter than the pause between two looks may be missed."""
-        longest = self._said.longest
-        seconds = {one.name: one.seconds for one in step} | {"": round(sum(one.seconds for one in step), 6)}
-        longer = {name: value for name, value in seconds.items() if value > longest.get(name, 0.0)}
-        if longer:
-            self._change(longest=dict(islice((longest | longer).items(), _MOST_NAMES)))
 
     def _add_row(self, row: Row) -> None:
         said = self._said

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from otel_rl.agent.analysis.goodput import Goodput
+    from otel_rl.agent.analysis.usual_times import UsualTimes
     from otel_rl.agent.steps.forensics import Forensics
     from otel_rl.agent.steps.state import Journal, State
     from otel_rl.export import Item, Span
@@ -64,8 +65,9 @@ class Applier:
         phases: Phases that ended since they were last popped, for the instruments.
     """
 
-    def __init__(self, run_id: str, state: State, forensics: Forensics, goodput: Goodput) -> None:
+    def __init__(self, run_id: str, state: State, forensics: Forensics, goodput: Goodput, usual: UsualTimes) -> None:
         self._run_id, self._state, self._forensics, self._goodput = run_id, state, forensics, goodput
+        self._usual = usual
         self.now = 0
         self.heard: dict[tuple[int, int], int] = {}
         self.phases: list[Span] = []
@@ -137,6 +139,8 @@ class Applier:
         self._goodput.leave(name, journal.started, begun.span_id, ended.time, ended.attributes)
         span = assemble.span(self._run_id, journal, begun, ended, phase)
         if phase is not None:
+            if ended.error is None:
+                self._usual.learn((journal.started.role, begun.name, begun.part), (ended.time - begun.time) / _NS)
             if not is_remote(name):
                 self.phases.append(span)
             if ended.timed:
@@ -199,6 +203,8 @@ class Applier:
             step.begun = journal.began_step_at
         record = _not_before(step.begun or 0, record)
         step.ended = record.time
+        if record.error is None and step.begun is not None:
+            self._usual.learn((journal.started.role, "", ""), (record.time - step.begun) / _NS)
         step.add_memory(boundaries.at_end_of_step(journal, boundaries.labels(journal, self._state.labels)))
         step.attributes |= record.attributes or {}
         step.links += assemble.links(record)

@@ -33,6 +33,14 @@ _MOST_NAMED = 3
 _MOST_LEFT = 16
 """Open spans of a process that are kept after its death."""
 _LOST_EXIT_CODE = 255
+_LOST = {
+    "oom_kill": "lost (the kernel killed it: out of memory)",
+    "signal": "lost (SIGKILL)",
+    "exec": "lost (it started another program in its place)",
+    "slurm_time_limit": "lost (the Slurm job reached its time limit)",
+    "slurm": "lost (the Slurm job was canceled or preempted)",
+}
+"""The error of a lost process, by the cause of its death."""
 
 
 class Ends:
@@ -79,12 +87,8 @@ class Ends:
             return self._let_go(name, journal, record.time)
         journal.over = journal.lost = True
         journal.ended_at = max(record.time, journal.last_time)
-        journal.outcome, journal.error = "lost", "lost"
-        phases = [span.name for span in journal.spans.values() if span.kind is None]
-        inside = None if journal.step < 0 else journal.step
-        where: dict[str, AttributeValue] = {semconv.PHASE: phases[-1]} if phases else {}
-        rank = journal.started.rank
-        self._down.append((journal, Event(semconv.EVENT_PROCESS_LOST, journal.ended_at, where, inside, rank)))
+        journal.outcome, journal.error = "lost", _LOST.get(record.cause or "", "lost")
+        self._down.append((journal, _lost(journal, record)))
         return self._abandon(name, journal, journal.ended_at, (semconv.EVENT_PROCESS_LOST, ""))
 
     def _let_go(self, name: str, journal: Journal, time: int) -> list[Item]:
@@ -100,14 +104,19 @@ class Ends:
             return []
         events = {id(journal): event for journal, event in self._down}
         order: dict[int, int] = {}
+        first: dict[int, str] = {}
         for journal in self._state.journals.values():
             attempt = journal.started.attempt
             order[attempt] = max(journal.order, order.get(attempt, 0))
+            if journal.order == 1:
+                first[attempt] = journal.label
         found: list[Item] = []
         for journal in in_order(journal for journal, _ in self._down):
             journal.order = order[journal.started.attempt] = order[journal.started.attempt] + 1
             event = events[id(journal)]
             number: dict[str, AttributeValue] = {semconv.PROCESS_DOWN_ORDER: journal.order}
+            if first.setdefault(journal.started.attempt, journal.label) != journal.label:
+                number[semconv.PROCESS_DOWN_FIRST] = first[journal.started.attempt]
             found += assemble.identified(journal, replace(event, attributes=event.attributes | number))
         self._down.clear()
         return found
@@ -158,6 +167,22 @@ def ended(attempt: int, journals: Sequence[Journal]) -> Ended:
         named.append(f"and {len(bad) - _MOST_NAMED} more")
     code = _LOST_EXIT_CODE if worst.outcome == "lost" else worst.exit_code or 1
     return Ended(time, attempt, worst.outcome, "; ".join(named), code)
+
+
+def _lost(journal: Journal, record: Lost) -> Event:
+    """Return the event of a lost process, with what it did and why it died, as far as that is known."""
+    phases: list[bool | int | float | str] = [span.name for span in journal.spans.values() if span.kind is None]
+    known: dict[str, AttributeValue | None] = {
+        semconv.PHASE: phases[-1] if phases else None,
+        semconv.PROCESS_PHASES: phases or None,
+        semconv.PROCESS_MEMORY: journal.resident or None,
+        semconv.PROCESS_CAUSE: record.cause,
+        semconv.PROCESS_EXIT_CODE: record.exit_code,
+    }
+    attributes = {name: value for name, value in known.items() if value is not None}
+    last = max(journal.step, journal.position)
+    step = None if last < 0 else last
+    return Event(semconv.EVENT_PROCESS_LOST, journal.ended_at, attributes, step, journal.started.rank)
 
 
 def _is_idle(journal: Journal) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_rl.agent.analysis.goodput import Goodput
+from otel_rl.agent.analysis.usual_times import UsualTimes
 from otel_rl.agent.steps import admission, processes
 from otel_rl.agent.steps.apply import Applier
 from otel_rl.agent.steps.attempts import Attempts
@@ -68,7 +69,8 @@ class Reducer:
         self.forensics = Forensics(vocabulary)
         self.goodput = Goodput(self.state.time_spent, vocabulary.phase)
         self._attempts = Attempts(self.state, whole_world=whole_world)
-        self._applier = Applier(run_id, self.state, self.forensics, self.goodput)
+        self.usual = UsualTimes()
+        self._applier = Applier(run_id, self.state, self.forensics, self.goodput, self.usual)
         self.bounds, self.weights = self._applier.bounds, self._applier.weights
         self._ends = Ends(self.state, self._applier, self.forensics, self.goodput)
         wait = int(deadline * _NS)

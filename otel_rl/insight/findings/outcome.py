@@ -23,6 +23,8 @@ _ADVICE = {
 }
 _OUT_OF_MEMORY = "Lower the micro-batch, the length of completions, or the memory that the engine reserves."
 
+_HOST_MEMORY = "Give the job more host memory, or use fewer workers of data loaders and smaller caches."
+
 
 def outcome(recorded: Recorded, summary: Summary, standing: Standing) -> list[Finding]:
     """Return how the run ended, or how far it is."""
@@ -50,10 +52,12 @@ def outcome(recorded: Recorded, summary: Summary, standing: Standing) -> list[Fi
 def _advice(recorded: Recorded, summary: Summary, standing: Standing) -> str:
     if "out of memory" in standing.reason:
         return _OUT_OF_MEMORY
+    if "lack of host memory" in standing.reason:
+        return _HOST_MEMORY
     if standing.state == "hung":
         pids = {one.rank: (one.pid, one.host) for one in recorded.members if one.role == standing.role}
         pid, host = pids.get(standing.ranks[0], ("PID", "its machine"))
-        return f"Look where it stands, for example with `py-spy dump --pid {pid}` on {host}."
+        return f"`otel-rl autopsy` says who waits for whom; `py-spy dump --pid {pid}` on {host} shows where it stands."
     if standing.state == "crashed" and summary.total_steps and summary.steps >= summary.total_steps:
         return "All steps were done: see whether the last checkpoint is complete."
     return _ADVICE.get(standing.state, "")

@@ -17,6 +17,7 @@ from otel_rl.archive.now import (
     PhaseTime,
     ProcessNow,
     Progress,
+    Stalled,
     Wait,
     place_of,
 )
@@ -71,7 +72,6 @@ def progress(**changes: Any) -> Progress:
         "step_seconds": 54.8,
         "step_seconds_before": 41.0,
         "shares": SHARES,
-        "longest": {"generate": 41.0, "update_actor": 20.0, "": 60.0},
         "curves": curves,
         "events": (EventNow(time.time_ns(), "rl.checkpoint", "path=/ckpt/800", 800, 0),),
     }
@@ -84,6 +84,13 @@ def wait(
     """Return what a process has waited for since some seconds."""
     since = time.time_ns() - age_s * S
     return Wait(waiter=waiter, kind=kind, subject=subject, debtors=debtors, since_unix_nano=since, **more)
+
+
+def hanging() -> tuple[Stalled, ...]:
+    """Return the verdict that no rank goes on, because of the first one."""
+    since = time.time_ns() - 4000 * S
+    usual = {"rank": 0, "host": "node0", "phase": "generate", "since_unix_nano": since, "deadline_s": 60.0}
+    return (Stalled(kind="hung", scope="job", **usual),)  # type: ignore[arg-type]
 
 
 def written(directory: Path, **changes: Any) -> Place:

@@ -23,7 +23,7 @@ from otel_rl.cli import main
 from otel_rl.view.terminal.present import present_of
 from tests.collector import wait_for
 from tests.processes import run
-from tests.view.terminal.nows import S, process, progress, written
+from tests.view.terminal.nows import S, hanging, process, progress, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ def runs(tmp_path: Path) -> Path:
     now = time.time_ns()
     directory = tmp_path / "runs" / "grpo"
     written(directory / "live")
-    written(directory / "hung", processes=[process(0, last_unix_nano=now - 4000 * S)])
+    written(directory / "hung", processes=[process(0, last_unix_nano=now - 4000 * S)], stalled=hanging())
     ended = {"state": "ended", "time_unix_nano": now - 3000 * S}
     for number, outcome in enumerate(("finished", "failed", "crashed", "lost")):
         last = now - (5000 + 1000 * number) * S

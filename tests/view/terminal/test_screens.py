@@ -15,7 +15,7 @@ from otel_rl.view.terminal.ansi import Terminal, painted
 from otel_rl.view.terminal.lines import STYLES
 from otel_rl.view.terminal.present import present_of
 from otel_rl.view.terminal.scene import Scene
-from tests.view.terminal.nows import S, process, progress, written
+from tests.view.terminal.nows import S, hanging, process, progress, written
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,7 +140,7 @@ def test_without_unicode(tmp_path: Path) -> None:
     ("changes", "state"),
     [
         ({}, "live"),
-        ({"processes": [process(0, last_unix_nano=time.time_ns() - 4000 * S)]}, "hung"),
+        ({"stalled": hanging()}, "hung"),
         ({"time_unix_nano": time.time_ns() - 40 * S}, "lost"),
         ({"processes": [process(0, outcome="finished")], "state": "ended"}, "finished"),
         ({"processes": [process(0, outcome="finished"), process(1, outcome="crashed")], "state": "ended"}, "crashed"),

@@ -1,0 +1,92 @@
+"""When the agent starts an autopsy: with a real module that notes how it was called."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_rl import semconv
+from otel_rl.agent import autopsies
+from otel_rl.agent.autopsies import Autopsies
+from otel_rl.export import Event
+from tests.collector import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_NOTES = """
+import sys, time
+from pathlib import Path
+place, _, cause = sys.argv[1:]
+with open(Path(place) / "causes", "a") as file:
+    file.write(cause + "\\n")
+while not (Path(place) / "end").exists():
+    time.sleep(0.05)
+"""
+STALLED = Event("rl.phase.stalled", 0)
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A package that is started instead; the one of otel-rl needs a run."""
+    (tmp_path / "noting").mkdir()
+    (tmp_path / "noting" / "__init__.py").write_text("")
+    (tmp_path / "noting" / "__main__.py").write_text(_NOTES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(autopsies, "_MODULE", "noting")
+    yield "noting"
+    sys.modules.pop("noting", None)
+
+
+def causes(place: Path) -> list[str]:
+    path = place / "causes"
+    return path.read_text().split() if path.exists() else []
+
+
+def lost(name: str = "rl.process.lost", **attributes: str) -> Event:
+    return Event(name, 0, {**attributes})
+
+
+def failed(outcome: str, error: str) -> Event:
+    return Event("rl.process.failed", 0, {semconv.PROCESS_OUTCOME: outcome, semconv.ERROR_TYPE: error})
+
+
+@pytest.mark.usefixtures("module")
+def test_one_at_a_time(tmp_path: Path) -> None:
+    """A second reason while one runs starts none; when it has ended, the next one does."""
+    starts = Autopsies(tmp_path, is_on=True)
+    starts.of([STALLED, STALLED])
+    wait_for(lambda: causes(tmp_path) == ["stalled"], "none was started")
+    starts.of([lost()])
+    (tmp_path / "end").touch()
+    wait_for(lambda: starts._running is not None and starts._running.poll() == 0, "it does not end")
+    starts.of([lost()])
+    wait_for(lambda: causes(tmp_path) == ["stalled", "died"], "the second one was not started")
+
+
+@pytest.mark.parametrize(
+    ("event", "cause"),
+    [
+        (STALLED, "stalled"),
+        (lost(), "died"),
+        (failed("crashed", "SIGSEGV"), "died"),
+        (failed("crashed", "SIGTERM"), ""),
+        (failed("failed", "ValueError"), ""),
+        (Event("rl.phase.resumed", 0), ""),
+    ],
+)
+def test_the_reasons(event: Event, cause: str) -> None:
+    """A verdict, and a death that nobody asked for."""
+    assert autopsies._cause(event) == cause
+
+
+def test_one_switch(tmp_path: Path, module: str) -> None:
+    """It starts none; without the module there is none to start either."""
+    assert Autopsies(tmp_path, is_on=False)._left == 0
+    assert Autopsies(tmp_path, is_on=True)._left > 0
+    (tmp_path / module / "__main__.py").unlink()
+    assert Autopsies(tmp_path, is_on=True)._left == 0

@@ -1,0 +1,256 @@
+"""Which processes hang, which are slow and which wait: over simulated runs, with a clock that is an argument."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from otel_rl.agent.analysis.hang_watch import Change, HangWatch, Place, Process
+from otel_rl.agent.analysis.usual_times import UsualTimes
+from otel_rl.agent.hardware.measurement import Work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+S = 1_000_000_000
+BUSY, IDLE, STOPPED = "busy", "idle", "stopped"
+
+
+class Stay(NamedTuple):
+    """A process in a phase of a step, from a time to a time in seconds; after a step it is outside of any phase."""
+
+    step: int
+    phase: str
+    begin: float
+    end: float
+
+
+def played(
+    schedules: dict[str, list[Stay]],
+    until: float,
+    *,
+    every: float = 1.0,
+    fixed: float = 0.0,
+    doing: dict[str, str] | None = None,
+) -> list[tuple[float, Change]]:
+    """Play what processes do; return the changes of verdicts, each with its time.
+
+    Args:
+        schedules: The stays of each process, in order; a name is a role or `rank`, and a number.
+        until: The last second.
+        every: Seconds between two looks.
+        fixed: The setting.
+        doing: What a process does: by default, it is busy.
+    """
+    usual = UsualTimes()
+    watch = HangWatch(usual, fixed)
+    at = dict.fromkeys(schedules, 0)
+    found: list[tuple[float, Change]] = []
+    begun: dict[tuple[str, int], float] = {}
+    now = 0.0
+    while now < until:
+        now += every
+        processes = []
+        for name, stays in schedules.items():
+            role = name.rstrip("0123456789").replace("rank", "")
+            while at[name] < len(stays) and stays[at[name]].end <= now:
+                stay = stays[at[name]]
+                usual.learn((role, stay.phase, ""), stay.end - stay.begin)
+                first = begun.setdefault((name, stay.step), stay.begin)
+                at[name] += 1
+                if at[name] == len(stays) or stays[at[name]].step > stay.step:
+                    usual.learn((role, "", ""), stay.end - first)
+            if at[name] < len(stays):
+                stay = stays[at[name]]
+                if stay.begin <= now:
+                    place = Place((stay.step, 0), stay.phase, "", int(stay.begin * S))
+                    processes.append(Process(name, role, place, place.since))
+                elif not role:
+                    since = int((stays[at[name] - 1].end if at[name] else 0) * S)
+                    processes.append(Process(name, role, Place((stay.step, 0), "", "", since), since))
+        works = {}
+        for name in watch.suspects(now):
+            does = (doing or {}).get(name, BUSY)
+            works[name] = Work(now if does == BUSY else 0.0, is_stopped=does == STOPPED)
+        found += [(now, change) for change in watch.look(processes, works, now)]
+    return found
+
+
+def healthy(seed: int) -> dict[str, list[Stay]]:
+    """Return 500 steps of four ranks that wait for each other, and two workers that run ahead.
+
+    Lengths grow, times have heavy tails, rank 0 saves a checkpoint every 100 steps, which takes ten minutes at first,
+    and every 50 steps an evaluation takes 30 times as long as other phases.
+    """
+    noise = random.Random(seed)
+    stays: dict[str, list[Stay]] = {f"rank{rank}": [] for rank in range(4)}
+    now = 120.0  # models load
+    for step in range(500):
+        grown = 1 + step / 250
+        ends = []
+        for name, own in stays.items():
+            time = now
+            phases = {"generate": 6 * grown * noise.lognormvariate(0, 0.4), "update_actor": 4 * noise.uniform(0.8, 1.3)}
+            if step % 50 == 49:
+                phases["evaluate"] = 180 * noise.lognormvariate(0, 0.3)
+            if step % 100 == 99 and name == "rank0":
+                phases["save_checkpoint"] = 600 * noise.uniform(0.7, 1.3)
+            for phase, seconds in phases.items():
+                own.append(Stay(step, phase, time, time + seconds))
+                time += seconds
+            ends.append(time)
+        now = max(ends) + 0.2
+        for own, end in zip(stays.values(), ends, strict=True):
+            own.append(Stay(step, "weight_sync", end, now))
+        now += noise.uniform(0.05, 0.5)
+    for worker in range(2):
+        own = stays[f"rollout{worker}"] = []
+        time = 150.0
+        for number in range(400):
+            time += noise.expovariate(1 / 5) + (900 if number % 90 == 89 else 0)  # it waits for work by design
+            own.append(Stay(number, "generate", time, time := time + 12 * noise.lognormvariate(0, 0.6)))
+    return stays
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_healthy_run_has_no_verdict(seed: int) -> None:
+    """Nothing in 500 noisy steps is slow or hung, whether the processes use their CPUs or wait for other ones."""
+    stays = healthy(seed)
+    doing = dict.fromkeys(stays, IDLE if seed % 2 else BUSY)
+
+    assert played(stays, stays["rank0"][-1].end, every=7.0, doing=doing) == []
+
+
+def steady(ranks: int, steps: int = 30) -> dict[str, list[Stay]]:
+    """Return ranks that generate for 9 s of each step, and synchronize for 1 s."""
+    one = [
+        stay
+        for step in range(steps)
+        for stay in (
+            Stay(step, "generate", step * 10, step * 10 + 9),
+            Stay(step, "weight_sync", step * 10 + 9, step * 10 + 10),
+        )
+    ]
+    return {f"rank{rank}": list(one) for rank in range(ranks)}
+
+
+def said(found: Sequence[tuple[float, Change]]) -> Iterator[tuple[float, str, str, str, str]]:
+    for time, (verdict, is_withdrawn) in found:
+        yield time, verdict.name, "withdrawn" if is_withdrawn else verdict.kind, verdict.scope, verdict.place.phase
+
+
+@pytest.mark.parametrize(("doing", "kind"), [(BUSY, "slow"), (IDLE, "hung"), (STOPPED, "hung")])
+def test_a_phase_that_takes_too_long(doing: str, kind: str) -> None:
+    """It is slow if the process works; the verdict comes once, and is withdrawn when the phase ends."""
+    stays = steady(1)
+    stays["rank0"] += [Stay(30, "generate", 300, 370), Stay(30, "weight_sync", 370, 371)]
+
+    assert list(said(played(stays, 371, doing={"rank0": doing}))) == [
+        (360, "rank0", kind, "job", "generate"),
+        (370, "rank0", "withdrawn", "job", "generate"),
+    ]
+
+
+def test_five_times_slower_by_real_work() -> None:
+    """Such a phase is slow, not hung, from its deadline to its end."""
+    stays = {"rank0": [Stay(n, "update_actor", n * 20, n * 20 + 19) for n in range(30)]}
+    stays["rank0"].append(Stay(30, "update_actor", 600, 600 + 5 * 19 + 5))
+
+    assert [one[2] for one in said(played(stays, 700))] == ["slow", "withdrawn"]
+
+
+def test_a_busy_wait_is_not_work_for_ever() -> None:
+    """A rank that spins in a collective looks busy; after four deadlines it hangs."""
+    stays = steady(1)
+    stays["rank0"].append(Stay(30, "weight_sync", 300, 9999))
+
+    assert list(said(played(stays, 700))) == [
+        (360, "rank0", "slow", "job", "weight_sync"),
+        (540, "rank0", "hung", "job", "weight_sync"),
+    ]
+
+
+def test_the_rank_that_the_others_wait_for() -> None:
+    """Two ranks wait in a collective for one that hangs before: it is named alone, for the whole job."""
+    stays = steady(3)
+    for rank in range(3):
+        stays[f"rank{rank}"].append(Stay(30, "generate", 300, 9999 if rank == 1 else 309))
+        stays[f"rank{rank}"].append(Stay(30, "weight_sync", 309, 9999))
+
+    assert list(said(played(stays, 600, doing=dict.fromkeys(stays, IDLE)))) == [
+        (369, "rank1", "hung", "job", "generate")
+    ]
+
+
+def test_the_stopped_one_of_ranks_at_one_place() -> None:
+    """All are in the same phase; a signal has stopped one of them."""
+    stays = steady(3)
+    for own in stays.values():
+        own.append(Stay(30, "weight_sync", 300, 9999))
+
+    found = played(stays, 600, doing={"rank0": IDLE, "rank1": IDLE, "rank2": STOPPED})
+
+    assert list(said(found)) == [(360, "rank2", "hung", "job", "weight_sync")]
+
+
+def test_ranks_that_do_not_wait() -> None:
+    """Of ranks that go on without it, a hung one is a matter of one process."""
+    stays = steady(3, 60)
+    stays["rank1"] = [*steady(1)["rank0"], Stay(30, "generate", 300, 9999)]
+
+    assert list(said(played(stays, 590, doing=dict.fromkeys(stays, IDLE)))) == [
+        (360, "rank1", "hung", "process", "generate")
+    ]
+
+
+def test_a_first_checkpoint() -> None:
+    """While rank 0 saves for ten minutes, the others wait in a collective that takes a second otherwise."""
+    stays = steady(3)
+    for name, own in stays.items():
+        own.append(Stay(30, "save_checkpoint" if name == "rank0" else "weight_sync", 300, 900))
+
+    assert played(stays, 900, doing=dict.fromkeys(stays, IDLE)) == []
+
+
+def test_a_hung_process_that_works_again() -> None:
+    """The verdict is withdrawn although the phase has not ended, and the phase has its time again."""
+    usual = UsualTimes()
+    watch = HangWatch(usual, 10)
+    process = Process("rank0", "", Place((0, 0), "generate", "", 0), 0)
+    cpu, found = 0.0, []
+    for now in range(60):
+        cpu += now > 20
+        found += [(float(now), one) for one in watch.look([process], {"rank0": Work(cpu)}, now)]
+
+    assert [one[:3] for one in said(found)] == [
+        (10, "rank0", "hung"),
+        (21, "rank0", "withdrawn"),
+        (31, "rank0", "slow"),
+    ]
+
+
+def test_a_hang_teaches_little() -> None:
+    """A phase that took an hour because it hung counts as if it had ended at its deadline."""
+    usual = UsualTimes()
+    for _ in range(30):
+        usual.learn(("", "generate", ""), 10)
+    before = usual.of(("", "generate", "")).deadline
+    usual.learn(("", "generate", ""), 3600)
+
+    assert (before, usual.of(("", "generate", ""))[0]) == (60, 300)
+
+
+def test_the_first_time_compiles() -> None:
+    """It counts as long as there are few times of the phase."""
+    usual = UsualTimes()
+    key = ("", "update_actor", "")
+    usual.learn(key, 200)
+    for _ in range(10):
+        usual.learn(key, 1)
+    early = usual.of(key).deadline
+    for _ in range(10):
+        usual.learn(key, 1)
+
+    assert (early, usual.of(key).deadline) == (1000, 60)
