@@ -21,6 +21,7 @@ _BENCHMARKS = {
     "scale": "benchmarks.scale_cost",
     "cardinality": "benchmarks.cardinality",
     "forecasts": "benchmarks.forecasts",
+    "illness": "benchmarks.illness_rates",
     "collectives": "benchmarks.collective_cost",
     "stopped": "benchmarks.stopped_rank",
     "trl": "benchmarks.trl_cost",
@@ -36,7 +37,7 @@ _BENCHMARKS = {
     "why": "benchmarks.why_steps",
     "compare": "benchmarks.compare_pairs",
 }
-_ON_REQUEST = {"archive", "kills", "limits", "series", "timeline", "why", "compare"}  # they take too long
+_ON_REQUEST = {"archive", "illness", "kills", "limits", "series", "timeline", "why", "compare"}  # they take too long
 
 
 def main() -> None:

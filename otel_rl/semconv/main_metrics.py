@@ -36,6 +36,8 @@ Topic = Literal[
     "memory_peak",
     "staleness",
     "no_signal",
+    "clip_fraction",
+    "evaluation",
     "log_prob_difference",
     "probability_difference",
     "sampler_kl",
@@ -99,9 +101,7 @@ class MainMetrics:
         every = list(dict.fromkeys(names))
         self.vocabulary = Vocabulary(framework)
         self.vocabulary.learn(every)
-        readings = [(name, self.vocabulary.read(name)) for name in every]
-        found = ((entry.topic, _names(entry, readings)) for entry in entries())
-        self.by_topic: dict[Topic, tuple[str, ...]] = {topic: names for topic, names in found if names}
+        self.by_topic = topics([(name, self.vocabulary.read(name)) for name in every])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -118,6 +118,12 @@ class MainMetrics:
 def entries() -> tuple[Entry, ...]:
     """Return the topics, in the order in which screens show them."""
     return msgspec.yaml.decode(registry.content("main_metrics.yaml"), type=tuple[Entry, ...])
+
+
+def topics(readings: Sequence[tuple[str, Reading | None]]) -> dict[Topic, tuple[str, ...]]:
+    """Return the names of each topic that a run has, in the order of screens, given its names and what they mean."""
+    found = ((entry.topic, _names(entry, readings)) for entry in entries())
+    return {topic: names for topic, names in found if names}
 
 
 def _names(entry: Entry, readings: Sequence[tuple[str, Reading | None]]) -> tuple[str, ...]:

@@ -65,6 +65,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
             returns the values by name, or its `module:qualname`.
         limit: Maximum number of metric names that trackers receive; more are counted.
         deadline: Seconds after which a step is closed even if ranks are missing.
+        anomalies: If true, the agent looks in rows for signs that the training is ill, and makes events of them.
     """
 
     every: Count = 1
@@ -74,6 +75,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Metrics = "usual"
     limit: PositiveInt = 10_000
     deadline: Seconds = 10.0
+    anomalies: bool = True
 
     def is_due(self, step: int) -> bool:
         """Return whether this step has a row."""

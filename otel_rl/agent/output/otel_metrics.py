@@ -77,6 +77,9 @@ class OtelMetrics:
             elif isinstance(item, Event) and item.name == semconv.EVENT_PROCESS_LOST:
                 who = _who(item.rank or 0, str(item.attributes.get(semconv.ROLE, "")))
                 self._counters[semconv.METRIC_PROCESSES_LOST].add(1, dict(who))
+            elif isinstance(item, Event) and item.name == semconv.EVENT_TRAINING_ANOMALY:
+                of_metric = {key: str(item.attributes[key]) for key in (semconv.ANOMALY_KIND, semconv.METRIC_NAME)}
+                self._counters[semconv.METRIC_TRAINING_ANOMALIES].add(1, of_metric)
 
     def show_phases(self, spans: Iterable[Span], keeps: Callable[[str], bool] = _no_trace) -> None:
         """Add phases as soon as they end: a step may take long."""
@@ -173,7 +176,7 @@ class OtelMetrics:
         meter = self._provider.get_meter("otel_rl", schema_url=semconv.SCHEMA_URL)
         added_to = {
             *(semconv.METRIC_TRAIN_STEPS, semconv.METRIC_PROCESSES_LOST, semconv.METRIC_NUMERICS_NONFINITE),
-            *(semconv.METRIC_TELEMETRY_LATE, semconv.METRIC_TELEMETRY_INCOMPLETE),
+            *(semconv.METRIC_TELEMETRY_LATE, semconv.METRIC_TELEMETRY_INCOMPLETE, semconv.METRIC_TRAINING_ANOMALIES),
         }
         observable = {
             "counter": meter.create_observable_counter,

@@ -48,6 +48,7 @@ class Pipeline:
             state,
             whole_world=bool(manifest.receives),
             quarantine=quarantine,
+            anomalies=how.rows.anomalies and not manifest.sends,  # the head has the rows of all machines
         )
         self.traces = TraceSampler(how.traces.ratio, self.vocabulary.phase, how.traces.budget, marks=everything)
         self.trackers = TrackerRows(how.rows, reductions)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_rl.agent.analysis.goodput import Goodput
+from otel_rl.agent.analysis.illness.watch import Illness
 from otel_rl.agent.analysis.usual_times import UsualTimes
 from otel_rl.agent.steps import admission, processes
 from otel_rl.agent.steps.apply import Applier
@@ -48,7 +49,8 @@ class Reducer:
     """The state machine that turns records into items.
 
     A rank that is silent is waited for `deadline` seconds. With `whole_world`, the ranks of other machines are waited
-    for too. The quarantine gets records that cannot be processed.
+    for too. The quarantine gets records that cannot be processed. With `anomalies`, rows are searched for signs that
+    the training is ill.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Reducer:
         *,
         whole_world: bool = False,
         quarantine: Quarantine | None = None,
+        anomalies: bool = True,
     ) -> None:
         self.state = State() if state is None else state
         self.quarantine = Quarantine() if quarantine is None else quarantine
@@ -80,6 +83,7 @@ class Reducer:
         )
         self.stragglers, self.consumption = self._closed.stragglers, self._closed.consumption
         self.engines, self.names = self._closed.engines, self._closed.names
+        self._illness = Illness(vocabulary) if anomalies else None
         self._have_changed = True
         self._heard: int | None = None
         self._live = ""
@@ -186,7 +190,10 @@ class Reducer:
         found.add(self._closed.close(Closed(attempt, number, step, late)))
 
     def _with_ends(self, found: Reduced) -> Reduced:
-        """Add the ends of processes and of the last attempt, and what began in between."""
+        """Add signs of illness, the ends of processes and of the last attempt, and what began in between."""
+        if self._illness is not None:
+            with self.quarantine.guard("search for anomalies", "rows"):
+                found.items += self._illness.events(found.items)
         with self.quarantine.guard("ends of processes", "last attempt"):
             found.items += self._ends.report()
             if self._have_changed:
