@@ -88,9 +88,9 @@ def alarms(values: Iterable[float]) -> Counter[Kind]:
 
 
 def regressions(values: Iterable[float]) -> int:
-    """Return how often evaluations, one in 10 steps, are said to have become worse."""
+    """Return how often evaluations, one in 25 steps, are said to have become worse."""
     one = Regression()
-    return sum(one.add(10 * number, value) is not None for number, value in enumerate(values))
+    return sum(one.add(step, value) is not None for step, value in enumerate(values))
 
 
 class Ill(NamedTuple):
@@ -143,8 +143,10 @@ ILLNESSES = {
     "gradient norm: one spike": Ill("grad_norm", lambda t, e: 100.0 if t == 0 else 1 + 0.2 * e),
     "gradient norm becomes unsteady": Ill("grad_norm", lambda t, e: 1 + (0.2 if t < 0 else 0.8) * e),
     "loss: a spike in every 10 steps": Ill("loss", lambda t, e: 0.05 * e + (2.0 if t >= 0 and t % 10 == 0 else 0)),
-    "no group has a signal": Ill("frac_reward_zero_std", lambda t, e: min(1, 0.3 + 0.9 * _after(t, 40) + 0.1 * e)),
-    "evaluations become worse": Ill("eval_reward", lambda t, e: 0.7 - 0.2 * (t >= 0) + 0.02 * e, -1, every=20),
+    "no group has a signal": Ill(
+        "frac_reward_zero_std", lambda t, e: min(1, max(0, 0.4 + 0.9 * _after(t, 40) + 0.1 * e))
+    ),
+    "evaluations become worse": Ill("eval_reward", lambda t, e: 0.7 - 0.2 * (t >= 0) + 0.02 * e, -1, every=25),
     "a fraction is in percent": Ill("clip_ratio/region_mean", lambda t, e: (100 if t >= 0 else 1) * (0.1 + 0.01 * e)),
     "reward is not the sum of its parts": Ill(
         "reward",
@@ -220,7 +222,7 @@ def _rates() -> Table:
         worse = fixed = 0
         for seed in range(RUNS):
             found += alarms(null.values(seed))
-            worse += regressions(null.values(seed, STEPS // 10))
+            worse += regressions(null.values(seed))
             fixed += sum(1 for _ in fixed_alarms(enumerate(null.values(seed))))
         per = RUNS * STEPS / 10_000
         kinds: tuple[Kind, ...] = ("rise", "fall", "burst", "spike")
@@ -228,7 +230,7 @@ def _rates() -> Table:
     rows.append(["stated", *FALSE_ALARMS.values(), None])
     note = (
         f"In 10,000 steps of one metric, of {len(NULLS) * RUNS * STEPS:,}. Levels of a curriculum are real changes. "
-        "Evaluations are 10 steps apart. Fixed: 3 standard deviations above the mean of the last 300 values."
+        "Evaluations are 25 steps apart. Fixed: 3 standard deviations above the mean of the last 300 values."
     )
     columns = ["clean series", "rise", "fall", "burst", "spike", "regression", "fixed"]
     return Table("False alarms of healthy trainings", columns, rows, note)

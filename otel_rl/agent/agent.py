@@ -41,7 +41,7 @@ from otel_rl.errors.sinks import log_of
 from otel_rl.journal.claim import settle
 from otel_rl.journal.locks import Lock
 from otel_rl.setup import directory as directories
-from otel_rl.setup import parts
+from otel_rl.setup import parts, said
 from otel_rl.setup.agent_start import incomplete, note_delivered
 from otel_rl.setup.attempt_entries import renew
 from otel_rl.setup.births import Birth
@@ -161,6 +161,7 @@ class Agent:
             directory, manifest, self._pipeline, measurements.gauges, watch, stalls.shown, of_archive=of_archive
         )
         self._autopsies = Autopsies(directory.path, is_on=how.autopsy and not (once or of_archive))
+        self._said = said.Said(directory.events)
         self._release = Release(self._outbox, directory.cursors, directory.journals)
         self._stopped_at = self._released_at = 0.0
         self._last_progress = time.monotonic()
@@ -237,6 +238,8 @@ class Agent:
             self._present.add(made.items)
         with self._quarantine.guard("start of an autopsy", "autopsy"):
             self._autopsies.of(made.items)
+        with self._quarantine.guard("writing of events", "events.json"):
+            self._said.add(made.items)
         with self._quarantine.guard("writing of reports", "oom"):
             write_reports(self._directory.path, made.items)
         if time.monotonic() - self._released_at > _RELEASE_EVERY_S:

@@ -8,6 +8,7 @@ import json
 import operator
 import os
 import re
+import shlex
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -177,6 +178,7 @@ _CHECKS: dict[str, Callable[[Any], object]] = {
     "redact.patterns": _check_expressions,
     "redact.function": _check_function,
     "head": head.parse,
+    "on_event": shlex.split,
 }
 """Further checks of settings, which raise `ValueError`."""
 

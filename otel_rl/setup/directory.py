@@ -51,6 +51,7 @@ class RunDirectory(_Place):
         self.supervisor_lock = self.cursors  # locked by the supervisor, which restarts the agent if it dies
         self.start_lock = local  # locked while an agent starts, or decides to end
         self.status = local / "agent.json"  # the status file of the agent
+        self.events = local / "events.json"  # the last events of the agent, for callbacks of trainers
         self.quarantine = local / "quarantine.jsonl"  # records and items that could not be processed
 
     def targets(self, host: str) -> Path:

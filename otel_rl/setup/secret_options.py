@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 VARIABLE = "OTEL_RL_SECRET_OPTIONS"
 """The variable of the agent: a JSON object with the secret options by path, such as `wandb/settings/api_key`."""
+_WEBHOOK = "webhook/url"
+"""An option that is a secret by itself: whoever has it can post."""
 PLACEHOLDER = "[secret: only in the environment of the agent]"
 _ALWAYS = re.compile(r"(^|_)(headers|pass)$", re.IGNORECASE)
 _taken: dict[str, object] = {}
@@ -87,7 +89,9 @@ def with_secrets(
 def _hidden(path: str, value: Any, secrets: dict[str, object], *, is_inside: bool = False) -> Any:
     """Return a value of an option with placeholders; add what is hidden to `secrets`."""
     name = path.rpartition("/")[2]
-    is_named = is_secret(name) or _ALWAYS.search(name) is not None or hides(path.replace("/", "."), value)
+    is_named = (
+        path == _WEBHOOK or is_secret(name) or _ALWAYS.search(name) is not None or hides(path.replace("/", "."), value)
+    )
     is_inside = is_inside or ("/" in path and is_named)
     if isinstance(value, dict):
         return {key: _hidden(f"{path}/{key}", one, secrets, is_inside=is_inside) for key, one in value.items()}

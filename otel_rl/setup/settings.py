@@ -230,6 +230,8 @@ class Settings(AgentSettings, frozen=True, kw_only=True):
         idle_timeout: Seconds without a living trainer or progress after which the agent ends.
         journal_limit: Maximum size in bytes of the undelivered journal of each process, and of the outbox.
         archive_limit: Size in bytes of the archive above which old spans are thinned; 0 for no archive.
+        on_event: A command, or the URL of a webhook, that gets each event of otel-rl as JSON. The command gets it on
+            standard input; it is split into words as in a shell, and no shell runs it.
     """
 
     project: str = ""
@@ -251,6 +253,7 @@ class Settings(AgentSettings, frozen=True, kw_only=True):
     idle_timeout: Seconds = 60.0
     journal_limit: PositiveInt = 1 << 30
     archive_limit: Count = 4 << 30
+    on_event: str = ""
 
 
 class JobSettings(Settings, frozen=True, kw_only=True):
@@ -263,6 +266,6 @@ GROUPS: dict[str, type[msgspec.Struct]] = {
 FOR_OPERATORS = (
     *("agent", "strict", "quiet", "insecure", "share", "set_global", "dialect", "memory", "redact"),
     *("local_dir", "local_world_size", "idle_timeout", "journal_limit", "archive_limit"),
-    *("stalled_after", "autopsy"),
+    *("stalled_after", "autopsy", "on_event"),
 )
 """Settings of a machine or a cluster rather than of a training: `init` accepts them, but does not list them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import sys
 from contextlib import suppress
@@ -176,6 +177,12 @@ def exporters_and_readers(settings: Settings) -> tuple[list[Plugin], list[Plugin
     exporters = named | {name: options | named.get(name, {}) for name, options in exporters.items()}
     if settings.archive_limit:
         exporters["archive"] = {"limit": settings.archive_limit}
+    if settings.on_event:
+        is_url = settings.on_event.startswith(("http://", "https://"))
+        reaction = (
+            ("webhook", {"url": settings.on_event}) if is_url else ("command", {"argv": shlex.split(settings.on_event)})
+        )
+        exporters[reaction[0]] = exporters.get(reaction[0], {}) | reaction[1]
     for name in {"prometheus", "otlp"} & set(named):
         options = exporters.pop(name)
         if not otel_environment.sdk_is_disabled(os.environ):

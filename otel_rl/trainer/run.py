@@ -28,6 +28,7 @@ from otel_rl.trainer.habits import WithHabits
 from otel_rl.trainer.no_span import NoSpan
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.propagation import carrier
+from otel_rl.trainer.reactions import Reactions
 from otel_rl.trainer.recorder import Recorder
 from otel_rl.trainer.spans import JournaledSpan, never_raises
 from otel_rl.trainer.step import REFUSED, Steps, StepSpan
@@ -36,10 +37,11 @@ from otel_rl.trainer.tracing import RunTracerProvider
 from otel_rl.trainer.trajectories import Rollout, Trajectory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Never, Self
 
+    from otel_rl.export import Event
     from otel_rl.trainer.opening import Unrecorded
     from otel_rl.trainer.session import Session
 
@@ -69,6 +71,7 @@ class Run(WithHabits):
         self._asked_for = asked_for
         self._session = session
         self._spans = spans
+        self._began = self._recorder.clock.now()
         self._steps = Steps(self._recorder)
         self._no_span = NoSpan(self._steps)
         self._end = RunEnd(self._steps, session)
@@ -361,6 +364,27 @@ class Run(WithHabits):
                 0 if here is None else here._span_id,
             )
         )
+
+    @never_raises
+    def on_event(self, name: str, function: Callable[[Event], object], /) -> None:
+        """Call a function with each event of this name that the agent makes, such as `rl.training.anomaly`.
+
+        It is called when a step begins or ends, on the thread of the trainer, at the first step after the agent has
+        made the event. What it raises is counted and logged. Events of earlier attempts are left out.
+
+        Args:
+            name: Name of the event, or a pattern such as `rl.*`.
+            function: Takes the `otel_rl.export.Event`, with its `name`, `step`, `rank` and `attributes`.
+        """
+        given: object = function
+        if not callable(given):
+            self._recorder.refuse("on_event", f"on_event: {shown(given)} is not a function")
+        elif called := cut_name(self._recorder, "on_event", name):
+            reactions = self._steps.reactions
+            if reactions is None:
+                reactions = Reactions(lambda: self._session.directory.events, self._recorder, self._began)
+                self._steps.reactions = reactions
+            reactions.add(called, function)
 
     def environment(self, *_extra: Never, **_unknown: Never) -> dict[str, str]:
         """Return environment variables with which another process joins this run, under the current span.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
+    from otel_rl.trainer.reactions import Reactions
     from otel_rl.trainer.recorder import Recorder
 
 REFUSED = -1
@@ -41,6 +42,7 @@ class Steps:
         last_begun: Number of the step that began last; -1 before the first one.
         last: Number of the step that began last, or was logged to last outside of a step.
         training_ended: If true, the training has ended, and another run may begin in this process.
+        reactions: The trainer's functions that react to events; `None` if it has none.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -49,6 +51,7 @@ class Steps:
         self.last_begun = -1
         self.last: int | None = None
         self.training_ended = False
+        self.reactions: Reactions | None = None
         self._refused: dict[StepSpan, object] = {}  # with the refused step around each; mostly empty
 
     def begin(self, step: StepSpan) -> bool:
@@ -174,6 +177,8 @@ class StepSpan(JournaledSpan):
         if self._ended:
             self._steps.exit_refused(self)
             return
+        if self._steps.reactions is not None:
+            self._steps.reactions.look()
         recorder = self._recorder
         now = self._anchor + recorder.clock.monotonic() if end_time is None else self._moment(end_time)
         if now < self._began:  # noqa: PLR1730 - a call costs more
@@ -210,6 +215,8 @@ class StepSpan(JournaledSpan):
                 recorder.write(StepStarted(self.number, now, recorder.memory.recent(now), devices.begin_step(now)))
                 self._outer = here
                 self._token = _attach(_with_span(self, here))
+                if steps.reactions is not None:
+                    steps.reactions.look()
             elif steps.open is not self:
                 steps.enter_refused(self)
             return self

@@ -30,11 +30,13 @@ def reducing(
     quantiles: Sequence[str] = (),
     model: Flops | None = None,
     whole_world: bool = False,
+    anomalies: bool = True,
 ) -> Reducer:
     """Return a reducer that waits 10 s for the ranks."""
     vocabulary = Vocabulary(dialect)
     reductions = Reductions(patterns or {}, vocabulary.read, quantiles)
-    return Reducer("run", reductions, vocabulary, model or Flops(), 10, state, whole_world=whole_world)
+    settled = model or Flops()
+    return Reducer("run", reductions, vocabulary, settled, 10, state, whole_world=whole_world, anomalies=anomalies)
 
 
 def started(rank: int = 0, *, attempt: int = 0, local: int = 1, role: str = "") -> Started:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 STEPS = 5
 """Values in a row that a fact needs, so that one odd batch is none."""
 CONSTANT_STEPS = 20
+_AGAIN = 100
 _START = 20
 _COLLAPSED = 0.1
 _AT_MOST = 0.99
@@ -20,19 +22,25 @@ _AT_MOST = 0.99
 _ROUNDING = 0.01
 _OUTSIDE = 1e-6
 _EVALUATIONS, _BEFORE = 5, 10
-_APART = 10
+_APART = 25
+_FALLEN = 2.0
 
 
 class InARow:
-    """Whether something has held for so many values in a row; said once, until it no longer holds."""
+    """Whether something has held for so many values in a row; said again only if it has not held for 100."""
 
     def __init__(self, least: int = STEPS) -> None:
-        self._least, self._count = least, 0
+        self._least, self._held, self._quiet = least, 0, 0
 
     def add(self, *, holds: bool) -> bool:
         """Add a value; return whether it completes the row."""
-        self._count = self._count + 1 if holds else 0
-        return self._count == self._least
+        self._held = self._held + 1 if holds else 0
+        self._quiet = self._quiet if holds else self._quiet - 1
+        if self._held < self._least or self._quiet > 0:
+            return False
+        is_new = self._held == self._least
+        self._quiet = _AGAIN
+        return is_new
 
 
 class Constant:
@@ -66,9 +74,11 @@ class Collapse:
 
 
 class Regression:
-    """Whether the last 5 evaluations are all worse than each of the 10 before; they are 10 steps apart or more.
+    """Whether the last 5 evaluations are all worse than each of the 10 before.
 
-    If all 15 are exchangeable, that happens at one evaluation of 3,003.
+    They are 25 steps apart or more. If all 15 are exchangeable, that happens at one evaluation of 3,003.
+    Scores that wander do so more often, so the fall must also be twice what the score usually moves between two
+    evaluations.
     """
 
     def __init__(self) -> None:
@@ -84,8 +94,11 @@ class Regression:
         before, last = [*self._scores][:_BEFORE], [*self._scores][_BEFORE:]
         if len(last) < _EVALUATIONS or max(last) >= min(before):
             return None
+        usual, now = median(before), median(last)
+        if usual - now < _FALLEN * median(abs(b - a) for a, b in pairwise(before)):
+            return None
         self._scores.clear()
-        return median(before), median(last)
+        return usual, now
 
 
 def is_at_maximum(length: float, maximum: float) -> bool:

@@ -1,0 +1,128 @@
+"""Reactions to events outside of the run: a command, or a request to a URL, for each event of otel-rl."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import msgspec
+import requests
+
+from otel_rl.errors.redaction import redacted
+from otel_rl.errors.sinks import one_line
+from otel_rl.export import Event, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_rl.export import Item, RunInfo
+
+_EVENTS = ("rl.*",)
+_OLDEST_S = 600
+"""Age in seconds from which nobody is told: what was not delivered may be delivered days later."""
+_LONGEST_ANSWER = 200
+
+
+class _Reaction:
+    """The common part: which events, and what is said of them.
+
+    An event is tried once: a failure is counted and logged, and nobody waits for it.
+    """
+
+    def __init__(self, run: RunInfo, events: Sequence[str], timeout: float) -> None:
+        self._run = {"run": run.id, "project": run.project, "run_name": run.name, "directory": run.directory}
+        self._events, self._timeout = tuple(events), timeout
+
+    def export(self, items: Sequence[Item]) -> None:
+        """React to the events among `items`.
+
+        Raises:
+            Refused: A reaction failed.
+        """
+        for item in items:
+            if isinstance(item, Event) and self._is_meant(item):
+                event = msgspec.to_builtins(item)
+                event.pop("type", None)
+                self._react(redacted(msgspec.json.encode(self._run | event).decode()).encode())
+
+    def _is_meant(self, event: Event) -> bool:
+        is_young = event.time_unix_nano > time.time_ns() - _OLDEST_S * 10**9
+        return is_young and any(fnmatchcase(event.name, pattern) for pattern in self._events)
+
+    def _react(self, event: bytes) -> None:
+        raise NotImplementedError
+
+    def shutdown(self) -> None:
+        """Do nothing: no reaction outlives its event."""
+
+
+class CommandExporter(_Reaction):
+    """Runs a command for each event, which gets the event as JSON on its standard input; one at a time.
+
+    Args:
+        run: The run.
+        argv: The program and its arguments; no shell reads them.
+        events: Patterns of the names of events.
+        timeout: Seconds after which the command is killed.
+    """
+
+    def __init__(
+        self, run: RunInfo, *, argv: list[str], events: Sequence[str] = _EVENTS, timeout: float = 10.0
+    ) -> None:
+        super().__init__(run, events, timeout)
+        self._argv = argv
+
+    @staticmethod
+    def check(*, argv: list[str], **_: object) -> None:
+        """Raise if there is not such a program.
+
+        Raises:
+            ValueError: The message names it.
+        """
+        if not argv or shutil.which(argv[0]) is None:
+            raise ValueError(f"argv={argv!r}: there is no program {argv[0] if argv else ''!r} on the PATH")
+
+    def _react(self, event: bytes) -> None:
+        try:
+            done = subprocess.run(
+                self._argv, input=event, capture_output=True, timeout=self._timeout, check=False, env=os.environ
+            )
+        except subprocess.TimeoutExpired as error:
+            text = f"{self._argv[0]} did not end within {self._timeout:g} s, and was killed"
+            raise Refused(text, error_type="timeout") from error
+        except OSError as error:
+            raise Refused(f"{self._argv[0]}: {error.strerror}", error_type="command") from error
+        if done.returncode:
+            said = one_line(done.stderr.decode(errors="replace"))[-_LONGEST_ANSWER:]
+            raise Refused(f"{self._argv[0]} ended with {done.returncode}: {redacted(said)}", error_type="command")
+
+
+class WebhookExporter(_Reaction):
+    """Sends each event as JSON in a POST request; one at a time. Redirects are not followed.
+
+    Args:
+        run: The run.
+        url: The URL; it is never written into a file.
+        events: Patterns of the names of events.
+        timeout: Seconds.
+    """
+
+    def __init__(self, run: RunInfo, *, url: str, events: Sequence[str] = _EVENTS, timeout: float = 10.0) -> None:
+        super().__init__(run, events, timeout)
+        self._url = url
+
+    def _react(self, event: bytes) -> None:
+        headers = {"Content-Type": "application/json"}
+        try:
+            answer = requests.post(
+                self._url, event, headers=headers, timeout=self._timeout, allow_redirects=False, stream=True
+            )
+            answer.close()
+        except requests.RequestException as error:  # its text has the URL, which may be a secret
+            raise Refused(f"the webhook failed: {type(error).__name__}", error_type=type(error).__name__) from None
+        if not answer.ok or answer.is_redirect:
+            raise Refused(f"the webhook answered {answer.status_code}", error_type=str(answer.status_code))
