@@ -15,6 +15,7 @@ import msgspec
 
 from otel_rl.errors import SettingsError, redaction
 from otel_rl.errors.redaction import REDACTED, hides, is_secret, redacted
+from otel_rl.errors.sinks import log_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping
@@ -23,10 +24,13 @@ if TYPE_CHECKING:
 
 VARIABLE = "OTEL_RL_SECRET_OPTIONS"
 """The variable of the agent: a JSON object with the secret options by path, such as `wandb/settings/api_key`."""
-_WEBHOOK = "webhook/url"
-"""An option that is a secret by itself: whoever has it can post."""
+_REACTIONS = {"command": "command/argv", "webhook": "webhook/url"}
+"""Exporters that act outside of the run, each with an option that is only in the environment of an agent: whoever has a
+URL can post there, and whoever can write `run.json` must not choose a program."""
+_MODULE_OF_REACTIONS = "otel_rl_exporters.reactions:"
 PLACEHOLDER = "[secret: only in the environment of the agent]"
 _ALWAYS = re.compile(r"(^|_)(headers|pass)$", re.IGNORECASE)
+logger = log_of(__name__)
 _taken: dict[str, object] = {}
 """The content of the variable, which is removed when it is read."""
 
@@ -50,6 +54,7 @@ def with_secrets(
     """Return the manifest of `run.json` with its secret options.
 
     Each comes from the variable of the agent, the tracker's own variable such as `WANDB_API_KEY`, or the settings file.
+    Reactions to events are left out without the variable of the agent.
 
     Args:
         manifest: The manifest with placeholders.
@@ -80,18 +85,27 @@ def with_secrets(
             )
         return found
 
-    exporters = [(name, _restored(name, options, find)) for name, options in manifest.exporters]
+    exporters = [(name, _restored(name, options, find)) for name, options in manifest.exporters if _may_act(name)]
     readers = [(name, _restored(name, options, find)) for name, options in manifest.readers]
     redaction.learn(_taken.values())
     return msgspec.structs.replace(manifest, exporters=exporters, readers=readers)
 
 
+def _may_act(exporter: str) -> bool:
+    """Return whether an exporter may act: a reaction only in an agent that the trainer has started."""
+    if _REACTIONS.get(exporter, "") in ("", *_taken) and _MODULE_OF_REACTIONS not in exporter:
+        return True
+    logger.warning("the exporter %r is left out: only an agent that a trainer starts reacts to events", exporter)
+    return False
+
+
 def _hidden(path: str, value: Any, secrets: dict[str, object], *, is_inside: bool = False) -> Any:
     """Return a value of an option with placeholders; add what is hidden to `secrets`."""
     name = path.rpartition("/")[2]
-    is_named = (
-        path == _WEBHOOK or is_secret(name) or _ALWAYS.search(name) is not None or hides(path.replace("/", "."), value)
-    )
+    if path in _REACTIONS.values():
+        secrets[path] = value
+        return PLACEHOLDER
+    is_named = is_secret(name) or _ALWAYS.search(name) is not None or hides(path.replace("/", "."), value)
     is_inside = is_inside or ("/" in path and is_named)
     if isinstance(value, dict):
         return {key: _hidden(f"{path}/{key}", one, secrets, is_inside=is_inside) for key, one in value.items()}
