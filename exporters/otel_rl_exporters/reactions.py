@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _EVENTS = ("rl.*",)
 _OLDEST_S = 600
-"""Age in seconds from which nobody is told: what was not delivered may be delivered days later."""
+"""Age in seconds from which an event is left out: undelivered items may be delivered days later."""
 _LONGEST_ANSWER = 200
 
 
@@ -65,7 +65,7 @@ class CommandExporter(_Reaction):
 
     Args:
         run: The run.
-        argv: The program and its arguments; no shell reads them.
+        argv: The program and its arguments; no shell reads them. They are never written into a file.
         events: Patterns of the names of events.
         timeout: Seconds after which the command is killed.
     """

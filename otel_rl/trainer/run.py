@@ -370,7 +370,7 @@ class Run(WithHabits):
         """Call a function with each event of this name that the agent makes, such as `rl.training.anomaly`.
 
         It is called when a step begins or ends, on the thread of the trainer, at the first step after the agent has
-        made the event. What it raises is counted and logged. Events of earlier attempts are left out.
+        made the event. Its exceptions are counted and logged. Events of earlier attempts are left out.
 
         Args:
             name: Name of the event, or a pattern such as `rl.*`.

@@ -99,7 +99,7 @@ def test_what_is_not_finite_changes_nothing(tail: list[float]) -> None:
 
 @given(numbers)
 def test_a_new_level_is_said_once(tail: list[float]) -> None:
-    """After an alarm, the tests begin anew: at least 100 values lie between two of them. A spike is apart."""
+    """The tests restart after an alarm: at least 100 values lie between two of them. A spike is apart."""
     found = all_of([*noise(3, LEAST), *noise(3, LEAST, 30.0), *tail])
     found = [place for place, alarm in found if alarm.test != "spike"]
 

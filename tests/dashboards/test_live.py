@@ -47,7 +47,7 @@ FIRED_BY = {
     "asynchronous": ["RLStalePolicy"],
     "telemetry": ["RLTelemetryBehind", "RLTelemetryDropping"],
     "diverged": [
-        *("RLRewardCollapse", "RLKLExplosion", "RLEntropyCollapse", "RLNonFinite"),
+        *("RLRewardCollapse", "RLKLExplosion", "RLTrainingAnomaly", "RLNonFinite"),
         *("RLGradientExplosion", "RLThroughputDrop", "RLCompletionsCutOff"),
     ],
     "gpu": ["RLOutOfMemory", "RLAllocatorRetries", "RLNearOOM", "RLGPUErrors", "RLGPUThrottled"],

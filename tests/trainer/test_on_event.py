@@ -79,7 +79,7 @@ def test_what_a_function_raises_is_counted(recording: otel_rl.Run, said: Said) -
 
 
 def test_a_function_that_uses_the_run(recording: otel_rl.Run, said: Said, records_of: RecordsOf) -> None:
-    """What it logs at the end of a step belongs to the step; a step inside is refused, and calls nobody."""
+    """Values that it logs at the end of a step belong to the step; a step inside is refused, and calls nobody."""
     recording.on_event("rl.a", lambda _: recording.log({"called": 1.0}))
     recording.on_event("rl.a", lambda _: recording.step(5).__enter__())
     with recording.step(0):

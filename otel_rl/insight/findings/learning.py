@@ -1,4 +1,4 @@
-"""Whether it learns: reward, entropy, loss, KL and gradient norm."""
+"""Whether it learns: reward, loss, KL and gradient norm, and the signs of illness that the agent found."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from otel_rl import semconv
 from otel_rl.insight import wording
 from otel_rl.insight.facts import Evidence, Finding
+from otel_rl.insight.findings.anomalies import certain, tested
 from otel_rl.insight.series import blocks, correlation, spread
 
 if TYPE_CHECKING:
@@ -31,10 +32,9 @@ _FLAT_PART = 0.2
 """Part of the run in which it has to be flat."""
 _FALLEN = 0.5
 """Part of its rise that a reward has to lose, to have fallen again."""
-_COLLAPSED = 0.1
 _EXPLODED = 10.0
-_CONSTANT_STEPS = 20
-_SMOOTH = 5
+_OTHERS: tuple[Topic, ...] = ("reward", "log_prob_difference", "probability_difference", "sampler_kl", "no_signal")
+"""Metrics of which a finding has a rule for the whole run."""
 _LABELS: dict[Topic, str] = {"kl": "KL", "gradient_norm": "Gradient norm", "loss": "Loss"}
 
 
@@ -54,18 +54,20 @@ class _Course(NamedTuple):
 
 
 def learning(recorded: Recorded) -> list[Finding]:
-    """Return the course of the reward, and what collapsed, exploded or is not a number."""
+    """Return the course of the reward, what exploded or is not a number, and the agent's signs of illness."""
     broken = _nonfinite(recorded)
-    found = [*broken, *_exploded(recorded, broken), *_entropy(recorded)]
+    facts = certain(recorded)
+    found = [*broken, *_exploded(recorded, broken), *facts]
     name, series = recorded.of("reward")
-    return [*found, *_reward(name, series.finite)]
+    if not any(name in one.evidence.names and " is exactly " in one.sentence for one in facts):
+        found += _reward(name, series.finite)
+    others = {one for topic in _OTHERS for one in recorded.main.by_topic.get(topic, ())}
+    return [*found, *tested(recorded, {*others, *(one for each in found for one in each.evidence.names)})]
 
 
 def _reward(name: str, series: Series) -> list[Finding]:
     if len(series.values) < _LEAST_STEPS:
         return []
-    if constant := _constant(name, series):
-        return constant
     course = _course(series)
     label = "Reward"
     first, last = int(series.steps[0]), int(series.steps[-1])
@@ -99,20 +101,6 @@ def _reward(name: str, series: Series) -> list[Finding]:
         return [_finding("good", text, "", name, (first, last), likely=True)]
     advice = "Check the sign of the reward and of the advantages, and the learning rate."
     return [_finding("warning", text, advice, name, (first, last), likely=True)]
-
-
-def _constant(name: str, series: Series) -> list[Finding]:
-    """Return that a reward is the same number in all of the last steps: no advantage, no gradient."""
-    values = series.values
-    differs = np.flatnonzero(values != values[-1])
-    begin = int(differs[-1]) + 1 if len(differs) else 0
-    if len(values) - begin < max(_CONSTANT_STEPS, len(values) // 10):
-        return []
-    since, last = int(series.steps[begin]), int(series.steps[-1])
-    when = f"since step {wording.integer(since)}" if begin else f"in all {wording.count(len(values), 'step')}"
-    text = f"Reward is exactly {wording.number(float(values[-1]))} {when}"
-    advice = "Look at samples: the verifier may fail on every answer, or all prompts are solved."
-    return [_finding("warning", text, advice, name, (since, last))]
 
 
 def _course(series: Series) -> _Course:
@@ -150,35 +138,6 @@ def _flat_since(course: _Course) -> int | None:
             return begin
         begin += 1
     return None
-
-
-def _entropy(recorded: Recorded) -> list[Finding]:
-    """Return that the entropy fell below a tenth of its start and stayed there."""
-    name, series = recorded.of("entropy")
-    series = series.finite
-    if len(series.values) < _LEAST_STEPS:
-        return []
-    start = float(np.median(series.values[: max(5, round(_PART * len(series.values)))]))
-    smooth = np.array([float(np.median(series.values[max(0, n - _SMOOTH + 1) : n + 1])) for n in _places(series)])
-    if start <= 0 or smooth[-1] >= _COLLAPSED * start:
-        return []
-    places = _places(series)
-    above = np.flatnonzero(smooth >= _COLLAPSED * start)
-    at = int(series.steps[places[int(above[-1]) + 1]] if len(above) else series.steps[0])
-    end = float(np.median(series.values[-_SMOOTH:]))
-    text = (
-        f"Entropy fell below a tenth of its start at step {wording.integer(at)}"
-        f" ({wording.number(start)} → {wording.number(end)})"
-    )
-    advice = "The policy no longer explores: raise the clip bound, add an entropy bonus, or lower the learning rate."
-    return [_finding("warning", text, advice, name, (at, int(series.steps[-1])))]
-
-
-def _places(series: Series) -> list[int]:
-    """Return the places at which a series is looked at: all, or some thousands of a long one."""
-    count = len(series.values)
-    stride = max(1, count // 4000)
-    return list(range(count - 1, -1, -stride))[::-1]
 
 
 def _nonfinite(recorded: Recorded) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""What is certain about a series without a test: it has reached a bound, it is constant, its parts do not add up."""
+"""Facts about a series that need no test: it has reached a bound, it is constant, its parts do not add up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is looked for in which main metric, and how often each kind of alarm is false."""
+"""The tests of each main metric, and how often each kind of alarm is false."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Kind = Literal[
     "sum",
     "hidden_nan",
 ]
-"""What is wrong with a metric; the first five are tests, the others facts."""
+"""Kinds of signs: the first five are tests, the others facts."""
 FALSE_ALARMS: dict[Kind, float] = {"rise": 1.0, "fall": 1.0, "burst": 0.5, "spike": 0.5, "regression": 0.5}
 """At most so many false alarms in 10,000 steps of a metric, measured by `python -m benchmarks illness`."""
 

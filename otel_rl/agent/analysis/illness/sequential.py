@@ -67,7 +67,7 @@ class _Model(NamedTuple):
 
 
 class Sequential:
-    """The tests of one series; after an alarm they begin anew, so each new level is reported once.
+    """The tests of one series; they restart after an alarm, so each new level is reported once.
 
     Args:
         tests: The tests to make.
