@@ -43,7 +43,7 @@ def test_version() -> None:
 def test_run() -> None:
     """The public methods of a run are these, and each has a docstring."""
     expected = {"step", "phase", "log", "completions", "table", "params", "event", "finish", "environment"}
-    expected |= {"rollout", "trajectory", "trained", "dropped", "queue", "weights"}
+    expected |= {"rollout", "trajectory", "trained", "dropped", "queue", "weights", "on_event"}
     actual = {name: method for name, method in inspect.getmembers(otel_rl.Run, callable) if not name.startswith("_")}
 
     assert expected == set(actual)

@@ -77,7 +77,7 @@ def _last(recorded: Recorded) -> list[_Sign]:
 
 
 def _since(sign: _Sign, recorded: Recorded) -> int | None:
-    """Return the step since which a fact holds; `None` if it no longer does. What is wrong once stays worth a line."""
+    """Return the step since which a fact holds; `None` if it no longer does. An impossible value stays worth a line."""
     series = recorded.series(sign.metric)
     values = series.values
     if sign.kind == "constant":
