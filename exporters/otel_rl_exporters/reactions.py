@@ -19,7 +19,7 @@ from otel_rl.export import Event, Refused
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_rl.export import Item, RunInfo
+    from otel_rl.export import AttributeValue, Item, RunInfo
 
 _EVENTS = ("rl.*",)
 _OLDEST_S = 600
@@ -45,9 +45,9 @@ class _Reaction:
         """
         for item in items:
             if isinstance(item, Event) and self._is_meant(item):
-                event = msgspec.to_builtins(item)
-                event.pop("type", None)
-                self._react(redacted(msgspec.json.encode(self._run | event).decode()).encode())
+                event = msgspec.structs.asdict(item)
+                event["attributes"] = {key: _clean(key, value) for key, value in item.attributes.items()}
+                self._react(msgspec.json.encode(self._run | event))
 
     def _is_meant(self, event: Event) -> bool:
         is_young = event.time_unix_nano > time.time_ns() - _OLDEST_S * 10**9
@@ -58,6 +58,13 @@ class _Reaction:
 
     def shutdown(self) -> None:
         """Do nothing: no reaction outlives its event."""
+
+
+def _clean(name: str, value: AttributeValue) -> AttributeValue:
+    """Return the value of an attribute without secrets."""
+    if isinstance(value, list):
+        return [redacted(one, name) if isinstance(one, str) else one for one in value]
+    return redacted(value, name) if isinstance(value, str) else value
 
 
 class CommandExporter(_Reaction):

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from otel_rl.trainer.recorder import Recorder
 
 
+_MOST_SEEN = 4096
+"""Events that are remembered: an agent that is started again may make some of them again."""
+
+
 class Reactions:
     """The functions of a run that react to events, and the events that they were called with.
 
@@ -32,7 +36,7 @@ class Reactions:
     def __init__(self, place: Callable[[], Path], recorder: Recorder, since: int) -> None:
         self._place, self._recorder, self._since = place, recorder, since
         self._functions: list[tuple[str, Callable[[Event], object]]] = []
-        self._seen: set[bytes] = set()
+        self._seen = dict[bytes, None]()
         self._file: tuple[int, int] | None = None
         self._is_inside = False
 
@@ -65,8 +69,10 @@ class Reactions:
         for event in said.read(place):
             identity = msgspec.json.encode(event)
             if event.time_unix_nano >= self._since and identity not in self._seen:
-                self._seen.add(identity)
+                self._seen[identity] = None
                 new.append(event)
+        for identity in [*self._seen][:-_MOST_SEEN]:
+            del self._seen[identity]
         return new
 
     def _call(self, event: Event) -> None:

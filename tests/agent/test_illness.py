@@ -98,13 +98,13 @@ def test_what_is_not_finite_changes_nothing(tail: list[float]) -> None:
 
 
 @given(numbers)
-def test_a_new_level_is_said_once(tail: list[float]) -> None:
-    """The tests restart after an alarm: at least 100 values lie between two of them. A spike is apart."""
+def test_no_alarm_is_repeated_soon(tail: list[float]) -> None:
+    """At least 99 values lie between two alarms of a kind. A level that jumps is said as a shift, and as a burst."""
     found = all_of([*noise(3, LEAST), *noise(3, LEAST, 30.0), *tail])
-    found = [place for place, alarm in found if alarm.test != "spike"]
 
-    assert found
-    assert all(b - a >= LEAST for a, b in pairwise(found))
+    assert {"shift", "burst", "spike"} == {alarm.test for _, alarm in found}
+    for test in EVERY:
+        assert all(b - a >= LEAST for a, b in pairwise([place for place, alarm in found if alarm.test == test]))
 
 
 @given(st.lists(st.sampled_from([1.0, 1.0, 2.0]), max_size=300))

@@ -229,7 +229,7 @@ def test_what_a_diverging_run_says(tmp_path: Path) -> None:
     assert told[1][1].startswith("KL rose to 1.98 ")
     assert told[1][1].endswith("since step 150 (0.02 before).")
     assert told[2][1].startswith("Reward fell from 0.785 at about step 146 to 0.1")
-    assert told[3] == ("warning", "entropy is 0.02, below a tenth of its start of 1 since step 150.")
+    assert told[3] == ("warning", "entropy is 0.02, below a tenth of its start of 1, since step 150.")
     assert [one.severity for one in found.findings] == sorted(
         (one.severity for one in found.findings), key=["bad", "warning", "note", "good"].index
     )
@@ -251,8 +251,8 @@ def test_a_reward_that_is_flat_in_the_end(tmp_path: Path) -> None:
     ("reward", "sentence"),
     [
         (lambda dice, _step: dice.about(0.4), "Reward did not change in 200 steps: "),
-        (lambda _dice, _step: 0.0, "reward is exactly 0 since step 0."),
-        (lambda _dice, step: 1.0 if step > 99 else step / 100, "reward is exactly 1 since step 100."),
+        (lambda _dice, _step: 0.0, "reward is exactly 0, since step 0."),
+        (lambda _dice, step: 1.0 if step > 99 else step / 100, "reward is exactly 1, since step 100."),
     ],
 )
 def test_a_reward_that_teaches_nothing(tmp_path: Path, reward: Callable[[Dice, int], float], sentence: str) -> None:

@@ -92,7 +92,7 @@ def test_ranks_and_roles(tmp_path: Path) -> None:
     ("exporter", "expected"),
     [
         ("wandbb", r"exporters: unknown exporter 'wandbb'; did you mean wandb\?"),
-        ("nope", "known are: archive, console, jsonl, mlflow, otlp, prometheus, sidecar, stdout, swanlab"),
+        ("nope", "known are: archive, command, console, jsonl, mlflow, otlp, prometheus, sidecar, stdout, swanlab"),
         ({"tensorboard": {"precision": "half"}}, "precision='half' must be one of 'double', 'single'"),
         ({"wandb": {"mode": "offlin"}}, "mode='offlin' must be one of 'online', 'offline', .*None"),
         ({"jsonl": {"color": "red"}}, "exporter 'jsonl': .*'color'.*its options are: path"),

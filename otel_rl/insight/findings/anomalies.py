@@ -48,7 +48,8 @@ def certain(recorded: Recorded) -> list[Finding]:
     found: list[Finding] = []
     for sign in _last(recorded):
         if sign.kind in _ADVICE and sign.kind not in _TESTS and (since := _since(sign, recorded)) is not None:
-            found.append(_finding(sign, f"{sign.metric} {_now(sign)} since step {wording.integer(since)}.", since))
+            sentence = f"{sign.metric} {_now(sign)}, since step {wording.integer(since)}."
+            found.append(_finding(sign, sentence, since))
     return found
 
 

@@ -33,8 +33,11 @@ _FLAT_PART = 0.2
 _FALLEN = 0.5
 """Part of its rise that a reward has to lose, to have fallen again."""
 _EXPLODED = 10.0
-_OTHERS: tuple[Topic, ...] = ("reward", "log_prob_difference", "probability_difference", "sampler_kl", "no_signal")
-"""Metrics of which a finding has a rule for the whole run."""
+_OTHERS: tuple[Topic, ...] = (
+    *("reward", "completion_length", "no_signal"),
+    *("log_prob_difference", "probability_difference", "sampler_kl"),
+)
+"""Metrics about whose changes other findings speak, by rules for the whole run."""
 _LABELS: dict[Topic, str] = {"kl": "KL", "gradient_norm": "Gradient norm", "loss": "Loss"}
 
 

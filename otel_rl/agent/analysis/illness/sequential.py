@@ -39,9 +39,9 @@ _WIDER = 1.3
 _CLIPPED = 3.0
 _MEANS = (0.25, 0.5, 1.0)
 _RECENT = 10
-_MOST_SPIKES = 5
-"""Spikes in a row, after which they are the level."""
-_GROWS = 3.0
+_MOST_SPIKES = 10
+"""Spikes in a row, after which they are the level. A shift is found sooner."""
+_GROWS = 20.0
 """Wealth below which a sum of bets is where it is without a change."""
 _TINY = 1e-9
 
@@ -67,7 +67,9 @@ class _Model(NamedTuple):
 
 
 class Sequential:
-    """The tests of one series; they restart after an alarm, so each new level is reported once.
+    """The tests of one series.
+
+    They restart after a shift, so each new level is reported once. A burst and a spike are reported once in 100 values.
 
     Args:
         tests: The tests to make.
@@ -81,12 +83,13 @@ class Sequential:
 
     def _begin(self) -> None:
         self._values = deque[float](maxlen=_MEMORY)
+        self._recent = deque[float](maxlen=_RECENT)
         self._sizes = deque[float]()
         self._sorted: list[float] = []
         self._model: _Model | None = None
         self._age = 0
         self.burst = self.shift = 0.0
-        self._burst_for = self._shift_for = self._spikes = self._quiet = 0
+        self._burst_for = self._shift_for = self._spikes = self._until_burst = self._until_spike = 0
 
     def add(self, value: float) -> Alarm | None:
         """Add the next value; return the alarm that it raises."""
@@ -98,8 +101,14 @@ class Sequential:
             self._values.append(value)
             return None
         self._age += 1
-        found = self._test(self._model, self._model.residual(self._values[-1], value), value)
-        if found is not None and found.test != "spike":
+        residual = self._model.residual(self._values[-1], value)
+        self._recent.append(value)
+        spike = self._spikes_now(residual, value)
+        burst = self._bursts(residual)
+        found = self._shifted(self._model, residual) or burst or spike
+        if self._spikes == 0:  # a spike would spoil the model
+            self._remember(value, abs(residual))
+        if self._spikes > _MOST_SPIKES or (found is not None and found.test == "shift"):
             self._begin()
         return found
 
@@ -119,35 +128,39 @@ class Sequential:
         self._sizes = deque(abs(one) for one in residuals)
         self._sorted = sorted(self._sizes)
 
-    def _test(self, model: _Model, residual: float, value: float) -> Alarm | None:
-        """Make the tests of a value, and add it to the past unless it is a spike, which would spoil the model."""
-        self._quiet -= 1
-        if "burst" in self._tests:
-            self.burst, self._burst_for = _bet(self.burst, self._burst_for, rank_bet(self._rank(abs(residual))))
-            if self.burst > _BURST:
-                recent = (*[*self._values][-self._burst_for :], value)
-                usual = median(self._values)
-                return Alarm("burst", usual, max(recent, key=lambda one: abs(one - usual)), self._burst_for)
-        if "spike" in self._tests and self._sign * residual > _SPIKE * self._sorted[-1] > 0:
-            self._spikes += 1
-            if self._spikes > _MOST_SPIKES:  # it is the level now
-                self._begin()
-            elif self._quiet <= 0:
-                self._quiet = LEAST
-                return Alarm("spike", median(self._values), value, 1)
+    def _shifted(self, model: _Model, residual: float) -> Alarm | None:
+        if "shift" not in self._tests or model.spread <= 0:
             return None
-        self._spikes = 0
-        if "shift" in self._tests and model.spread > 0:
-            moved = max(-_CLIPPED, min(_CLIPPED, self._sign * residual / model.spread))
-            self.shift, self._shift_for = _bet(self.shift, self._shift_for, mean_bet(moved))
-            if self.shift > _SHIFT:
-                return Alarm("shift", model.level, median([*self._values, value][-_RECENT:]), self._shift_for)
+        moved = max(-_CLIPPED, min(_CLIPPED, self._sign * residual / model.spread))
+        self.shift, self._shift_for = _bet(self.shift, self._shift_for, mean_bet(moved))
+        return Alarm("shift", model.level, median(self._recent), self._shift_for) if self.shift > _SHIFT else None
+
+    def _bursts(self, residual: float) -> Alarm | None:
+        if "burst" not in self._tests:
+            return None
+        self.burst, self._burst_for = _bet(self.burst, self._burst_for, rank_bet(self._rank(abs(residual))))
+        self._until_burst -= 1
+        if self.burst <= _BURST or self._until_burst > 0:
+            return None
+        usual, since = median(self._values), self._burst_for
+        self._until_burst, self.burst, self._burst_for = LEAST, 0.0, 0
+        return Alarm("burst", usual, max(self._recent, key=lambda one: abs(one - usual)), since)
+
+    def _spikes_now(self, residual: float, value: float) -> Alarm | None:
+        is_one = "spike" in self._tests and self._sign * residual > _SPIKE * self._sorted[-1] > 0
+        self._spikes = self._spikes + 1 if is_one else 0
+        self._until_spike -= 1
+        if not is_one or self._until_spike > 0:
+            return None
+        self._until_spike = LEAST
+        return Alarm("spike", median(self._values), value, 1)
+
+    def _remember(self, value: float, size: float) -> None:
         self._values.append(value)
-        self._sizes.append(abs(residual))
-        insort(self._sorted, abs(residual))
+        self._sizes.append(size)
+        insort(self._sorted, size)
         if len(self._sizes) > _MEMORY:
             del self._sorted[bisect_left(self._sorted, self._sizes.popleft())]
-        return None
 
     def _rank(self, size: float) -> float:
         """Return the part of the past that is at least as far out, with ties broken by the dice."""

@@ -64,7 +64,7 @@ class _Series:
         if self._topic == "entropy" and self._collapse.add(value):
             start = self._collapse.start
             yield self._sign("collapse", value, start, f"is {value:.3g}, below a tenth of its start of {start:.3g}")
-        if self._topic in _BOUNDED and self._bound.add(holds=value * self._factor >= 1):
+        if self._topic in _BOUNDED and self._bound.add(holds=value * self._factor == 1):
             yield self._sign("bound", value, value, f"is at its maximum, {value:.4g}, for {facts.STEPS} steps")
         if self._topic == "completion_length":
             most = known.number(facts.MAXIMUM_LENGTHS)
