@@ -57,6 +57,7 @@ for n in range(4):
         run.weights(n, {"w": numpy.full(8, 1 + n * 1e-9)})
         run.weights(n, {"w": numpy.full(8, 2.0 if n == 3 else 1.0, "f2")}, side="engine")
         run.log({"loss": float("nan") if n == 2 else 0.5, "reward": 0.1 * n, "kl": 0.1, "unknown/name": 1.0})
+        run.log({"clip_ratio": 2.0})
         run.completions(["p"], ["c"], rewards=[1.0])
         run.table("t", [{"a": 1}])
 assert run.finish(60)
