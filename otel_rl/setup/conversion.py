@@ -9,6 +9,7 @@ import operator
 import os
 import re
 import shlex
+import shutil
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -173,12 +174,19 @@ def _check_function(name: str) -> None:
         raise ValueError(f"{name} must take a text and a name: {error}") from None
 
 
+def _check_reaction(text: str) -> None:
+    """Raise if a text is neither a command whose program exists nor the URL of a webhook."""
+    words = shlex.split(text)
+    if not re.match(r"https?://[^/\s]", text) and shutil.which(words[0] if words else "") is None:
+        raise ValueError(f"there is no program {words[0] if words else ''!r} on the PATH; give a command or a URL")
+
+
 _CHECKS: dict[str, Callable[[Any], object]] = {
     "reduce": _check_reducers,
     "redact.patterns": _check_expressions,
     "redact.function": _check_function,
     "head": head.parse,
-    "on_event": shlex.split,
+    "on_event": _check_reaction,
 }
 """Further checks of settings, which raise `ValueError`."""
 
