@@ -1,6 +1,6 @@
 """How often gates of `otel-rl compare` are beyond between runs of one setup: runs of the demo, and synthetic ones.
 
-Run with `python -m benchmarks compare`, on request only, since it trains for 15 minutes. Nothing else should run
+Run with `python -m benchmarks compare`, on request only, since it trains for 10 minutes. Nothing else should run
 meanwhile: a slower machine is a true difference.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from otel_rl.archive.reader import RunReader
     from otel_rl.insight.compare.gates import Decision
 
-RUNS = 12
+RUNS = 10
 STEPS = 60
 PAIRS = 200
 _GATES = "throughput:-0%,step_time:+0%,memory:+0%,reward:-0,completion_length:+0"
