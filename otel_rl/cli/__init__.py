@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from otel_rl.cli.agent import agent
+from otel_rl.cli.autopsy import autopsy
 from otel_rl.cli.bridge import bridge
 from otel_rl.cli.compare import compare
 from otel_rl.cli.doctor import doctor
@@ -38,6 +39,7 @@ def main() -> None:
 
 for command in (
     agent,
+    autopsy,
     bridge,
     compare,
     demo,

@@ -1,10 +1,14 @@
-"""The end of a process by a signal that nobody handles, such as SIGTERM from a batch system.
+"""The end of a process by a signal that nobody handles, such as SIGTERM from a batch system, and its stacks on request.
 
 No Python code runs at such an end, nor should it: a trainer that hangs in C code would never come to a handler in
 Python, and so would not end. But `faulthandler` has a handler in C, which writes the stacks of all threads into a file,
 and then lets the signal do what it did before. A file that is not empty names the signal that ended the process.
 
-A signal that anything handles or ignores is left alone. Programs that a trainer starts do not inherit the handler.
+A real-time signal has the same handler, and does nothing else: an autopsy sends it to see the stacks of a process that
+hangs. The kernel goes on with most system calls afterwards, and Python repeats the others (PEP 475).
+
+A signal that anything handles or ignores is left alone. Programs that a trainer starts do not inherit the handlers.
+Forked children have the second one, so that an autopsy sees them too.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from otel_rl.journal.atomic_files import number_in
 from otel_rl.journal.ending import BY_SIGNAL, ending_by_status
 from otel_rl.journal.modes import open_file
 from otel_rl.journal.records import Finished
@@ -25,25 +30,42 @@ if TYPE_CHECKING:
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 """Batch systems, Kubernetes, closed terminals and limits of CPU time send them; by default they end the process."""
+_FIRST, _LAST = getattr(signal, "SIGRTMIN", 0) + 8, getattr(signal, "SIGRTMAX", 0)
+"""The real-time signals that may ask for stacks; profilers and timers take the first ones."""
+_STACKS = "stacks"
+FLIGHT_QUESTION, FLIGHT_ANSWER = "flight.ask", "flight.json"
+"""The pipe by which an autopsy asks a process for PyTorch's Flight Recorder, and the file with its answer."""
 
 
 class Watched:
-    """The signals that would end this process, each with a file in its journal, until `close`."""
+    """The signals that would end this process, and the one that asks for its stacks, each with a file, until `close`.
+
+    The files are in the journal.
+    """
 
     def __init__(self) -> None:
-        self._files: dict[signal.Signals, FileIO] = {}
+        self._files: dict[int, FileIO] = {}
 
     def begin(self, journal: Path) -> None:
         """Watch them from now on."""
-        for number in _ENDS:
-            with suppress(OSError, ValueError, RuntimeError):  # no descriptors or no room is left
-                if signal.getsignal(number) is signal.SIG_DFL and not _is_caught(number):
-                    self._files[number] = open(journal / number.name, "wb", 0, opener=open_file)  # noqa: SIM115
-                    faulthandler.register(number, self._files[number], all_threads=True, chain=True)
+        for name in _ENDS:
+            self._register(name, journal / name.name, ends=True)
+        any(self._register(one, journal / f"{_STACKS}.{one}", ends=False) for one in range(_FIRST, _LAST))
+
+    def _register(self, number: int, place: Path, *, ends: bool) -> bool:
+        """Let a signal write the stacks into a file, unless something handles it; return whether it does."""
+        with suppress(OSError, ValueError, RuntimeError):  # no descriptors or no room is left
+            if signal.getsignal(number) is signal.SIG_DFL and not _is_caught(number):
+                self._files[number] = open(place, "ab", 0, opener=open_file)  # noqa: SIM115
+                faulthandler.register(number, self._files[number], all_threads=True, chain=ends)
+                return True
+        return False
 
     def close(self, *, in_child: bool = False) -> None:
         """Leave the signals alone, except where the trainer has set a handler since; a second call is harmless."""
-        for number, file in self._files.items():
+        for number, file in list(self._files.items()):
+            if in_child and number not in _ENDS:
+                continue  # its parent may wait for it
             if not file.closed and signal.getsignal(number) is signal.SIG_DFL:
                 faulthandler.unregister(number)
             with suppress(OSError):  # somebody has closed its descriptor
@@ -51,7 +73,7 @@ class Watched:
             if not in_child:  # a child that a signal ended early may have written into it
                 with suppress(OSError):
                     Path(file.name).unlink()
-        self._files.clear()
+            self._files.pop(number, None)
 
 
 def _is_caught(number: int) -> bool:
@@ -61,6 +83,14 @@ def _is_caught(number: int) -> bool:
             if line.startswith("SigCgt:"):
                 return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
+
+
+def stacks_of(journal: Path) -> tuple[int, Path] | None:
+    """Return the signal that asks a process for its stacks, and the file into which it writes them."""
+    for place in journal.glob(f"{_STACKS}.*"):
+        if number := number_in(place.suffix[1:]):
+            return number, place
+    return None
 
 
 def read(journal: Path) -> Finished | None:

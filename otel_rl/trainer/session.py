@@ -31,6 +31,7 @@ from otel_rl.setup import directory as directories
 from otel_rl.setup.attempts import join, this_start
 from otel_rl.setup.births import Birth
 from otel_rl.setup.secret_options import without_secrets
+from otel_rl.trainer.flight_recorder import FlightRecorder
 from otel_rl.trainer.manifest import manifest_of, own_exporters, warn_of_unserved, with_a_head
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Session:
         self.check_at: float = 0  # time of the next `check`, in nanoseconds of the monotonic clock
         self._pid = os.getpid()
         self._restart_at, self._restart_pause = 0.0, _CHECK_S
-        self._signals = Watched()
+        self._signals, self._flight_recorder = Watched(), FlightRecorder()
         with otel_environment.only_valid(os.environ):  # exporters import the SDK
             manifest, own = manifest_of(settings), own_exporters(settings)
         self._unserved = warn_of_unserved(settings, own) if settings.head and not manifest.receives else ""
@@ -104,6 +105,7 @@ class Session:
             write_atomically(self._manifest_place, self._manifest)
         self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
         self._signals.begin(self._claim.path)
+        self._flight_recorder.begin(self._claim.path)
         self._end = START
         self.journal.append(self._started())
         self.prometheus = self._begin_agent()
@@ -213,6 +215,7 @@ class Session:
             self._end = self.journal.position
         self.journal.close()
         self._signals.close()
+        self._flight_recorder.close()
         if at_exit:
             self._claim.keep_until_exit()
         else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from otel_rl.archive.autopsies import Autopsy
 from otel_rl.autopsy.doctor.examination import Examination
 from otel_rl.insight.compare.comparison import Comparison
 from otel_rl.insight.owed import Owed
@@ -33,6 +34,7 @@ COMMANDS: Mapping[str, type[msgspec.Struct]] = {
     "why": Why,
     "compare": Comparison,
     "samples": Samples,
+    "autopsy": Autopsy,
     "doctor": Examination,
 }
 TOOLS: Mapping[str, type[msgspec.Struct]] = {
@@ -46,9 +48,9 @@ TOOLS: Mapping[str, type[msgspec.Struct]] = {
 }
 _HEAD = f"""# Answers for programs
 
-`otel-rl ls`, `top`, `owes`, `why`, `compare`, `samples` and `doctor` print text on a terminal, and one line of JSON in
-a pipe or a file. `--json` and `--text` choose one of them everywhere. `--ascii`, `--markdown` of `compare` and `--once`
-of `top` ask for text too. `otel-rl report` writes a file, and prints its path.
+`otel-rl ls`, `top`, `owes`, `why`, `compare`, `samples`, `autopsy` and `doctor` print text on a terminal, and one line
+of JSON in a pipe or a file. `--json` and `--text` choose one of them everywhere. `--ascii`, `--markdown` of `compare`
+and `--once` of `top` ask for text too. `otel-rl report` writes a file, and prints its path.
 
 ```sh
 otel-rl ls | jq -r '.runs[] | select(.state == "hung") | .path'

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "licenses.md"
-_EXTRAS = ("tensorboard", "wandb", "mlflow", "swanlab", "trackio", "zstd", "mcp", "demo")
+_EXTRAS = ("tensorboard", "wandb", "mlflow", "swanlab", "trackio", "zstd", "autopsy", "mcp", "demo")
 _LONGEST = 60
 _HEAD = """# Licenses
 

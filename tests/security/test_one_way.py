@@ -45,8 +45,11 @@ _ALLOWED = {
         "otel_rl/setup/tokens.py": "a file of the user, of mode 0600",
         "otel_rl/cli/stack.py": "links, in a directory that was examined",
         "otel_rl/demo/grpo.py": _NAMED,
+        "otel_rl/trainer/flight_recorder.py": _RUN,
     },
     "reads": {
+        "otel_rl/autopsy/flight.py": "a pipe, which it examines itself, without waiting",
+        "otel_rl/trainer/flight_recorder.py": _RUN,
         "otel_rl/agent/__main__.py": "a lock, in a process that imports nothing of otel-rl",
         "otel_rl/journal/locks.py": "locks of directories",
         "otel_rl/setup/file_systems.py": "a probe, in a directory that was examined",
@@ -66,6 +69,8 @@ _ALLOWED = {
             "of the kernel",
         ),
         "otel_rl/archive/files.py": "a directory, to synchronize it",
+        "otel_rl/autopsy/endpoints.py": "an endpoint, not a file",
+        "otel_rl/autopsy/kernel.py": "of the kernel",
         **dict.fromkeys(
             (
                 *(f"otel_rl/journal/{name}.py" for name in ("exit_status", "reader", "segments")),
@@ -117,7 +122,8 @@ _SHARED_PLACES = {
     "otel_rl/cli/watch.py": "other users' runs next to yours",
     **dict.fromkeys(
         (
-            *(f"otel_rl/archive/{name}.py" for name in ("files", "now", "plain", "runs", "columns")),
+            *(f"otel_rl/archive/{name}.py" for name in ("autopsies", "files", "now", "plain", "runs", "columns")),
+            *(f"otel_rl/autopsy/{name}.py" for name in ("collect", "conclude", "flight", "stacks")),
             "otel_rl/autopsy/doctor/recording.py",
             "otel_rl/insight/recorded.py",
             "otel_rl/view/terminal/past.py",

@@ -52,16 +52,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def arguments(command: str, runs: Path) -> list[str]:
     places = [str(runs / name) for name in ("one", "two")]
-    usual = {
-        "ls": ["ls", str(runs)],
-        "top": ["top", *places],
-        "why": ["why", places[0]],
-        "samples": ["samples", places[0]],
-    }
     if command == "owes":
         waits = [wait(name, kind, name, (name,)) for name, kind in zip(NAMES, cycle(get_args(WaitKind)), strict=False)]
         return ["owes", str(written(runs.with_name("waiting"), waits=waits).path)]
-    return usual.get(command, [command, *places])
+    several = {"ls": ["ls", str(runs)], "top": ["top", *places], "compare": ["compare", *places]}
+    return several.get(command, [command, places[0]])
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -10,11 +10,14 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pytest
 
 import otel_rl
+from otel_rl.archive.autopsies import FOLDER, Autopsy, StackGroup, Verdict
 from otel_rl.insight.why.conclude import why
+from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.view.page.markup import data_block, tag
 from otel_rl.view.page.packed import packed, packed_steps, packed_times
 from otel_rl.view.page.report import page_of
@@ -294,3 +297,27 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     found = CliRunner().invoke(main, ["report", str(tmp_path / "other")])
     assert found.exit_code == 1
     assert "is not a run directory" in found.output
+
+
+def test_the_newest_autopsy_has_a_section(tmp_path: Path) -> None:
+    """The page has the newest autopsy that names a cause, with its stacks, and no section without any."""
+    run = record(tmp_path / "run", Shape(steps=2))
+    assert 'id="autopsy"' not in page_of(run)
+    for when, kind, sentence in (
+        ("20260101T000000Z", "sleep", "<b>Rank 1</b> sleeps."),
+        ("20260102T000000Z", "well", "Nothing is overdue."),
+    ):
+        verdict = Verdict(kind=kind, sentence=sentence, sure="likely")
+        groups = (StackGroup(who=("rank 1",), does="sleeps", stack=("train.py:1 step",)),)
+        found = Autopsy(run=str(run), time_unix_nano=STARTED, hosts=("a",), verdict=verdict, groups=groups)
+        write_atomically(_made(run / FOLDER) / f"{when}.json", msgspec.json.encode(found))
+
+    page = page_of(run)
+    assert "&lt;b&gt;Rank 1&lt;/b&gt; sleeps. (likely)" in page
+    assert "train.py:1 step" in page
+    assert "1 other in autopsy/" in page
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir(exist_ok=True)
+    return directory

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from otel_rl.insight import wording
 from otel_rl.view.page import about
+from otel_rl.view.page.autopsy import autopsy_of
 from otel_rl.view.page.markup import Markup, joined, tag
 from otel_rl.view.page.reasons import reasons_of
 from otel_rl.view.page.verdict import header_of, section, sentences_of, verdict_of
@@ -38,9 +39,12 @@ _NO_SCRIPTS = "The charts need JavaScript. The findings and the tables do not. T
 
 def body_of(run: RunReader, path: Path, facts: Facts, origin: int, made: int, events: Markup) -> Markup:
     """Return the body of the page."""
-    links = joined(*(tag("a", title, href=f"#at={identity}") for identity, title in _PARTS))
+    autopsy = autopsy_of(path)
+    shown = _PARTS if autopsy is None else (("autopsy", "Autopsy"), *_PARTS)
+    links = joined(*(tag("a", title, href=f"#at={identity}") for identity, title in shown))
     where = tag("div", tag("p", "", id="where", role="status"), tag("div", id="brush"), class_="follow", id="follow")
     contents = {
+        "autopsy": autopsy or joined(),
         "phases": joined(sentences_of(facts, "time", "change"), _place("phases"), _shares(facts)),
         "why": reasons_of(run),
         "waiting": joined(sentences_of(facts, "straggler"), _place("waiting")),
@@ -53,7 +57,7 @@ def body_of(run: RunReader, path: Path, facts: Facts, origin: int, made: int, ev
         "environment": joined(sentences_of(facts, "environment"), about.values_of(run.environment, "Environment")),
         "recording": joined(about.recording_of(run, path), tag("h3", "Processes"), about.processes_of(run, origin)),
     }
-    parts = [section(one, title, contents.get(one, _place(one))) for one, title in _PARTS]
+    parts = [section(one, title, contents.get(one, _place(one))) for one, title in shown]
     return joined(
         header_of(facts.summary, made),
         tag("noscript", tag("p", _NO_SCRIPTS, class_="note")),

@@ -1,0 +1,211 @@
+"""The evidence of one machine: the processes of a run, looked at twice, with all that they are connected to."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from otel_rl.autopsy import endpoints, flight, kernel, machine, py_spy, stacks
+from otel_rl.autopsy.activity import activity_of
+from otel_rl.autopsy.evidence import Machine, ProcessSeen
+from otel_rl.autopsy.sockets import connections_of
+from otel_rl.journal.atomic_files import read_shown_json
+from otel_rl.journal.claim import is_journal, who_of
+from otel_rl.journal.locks import is_held
+from otel_rl.journal.signals import stacks_of
+from otel_rl.setup import directory as directories
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from otel_rl.autopsy.evidence import Collective, EndpointSeen, Thread
+
+_BETWEEN_S = 0.7
+"""Seconds between two looks at least: a loop that works moves meanwhile."""
+_MOST_RECORDERS, _MOST_DESCENDANTS, _MOST_FORKS, _MOST_SPIED = 256, 256, 8, 16
+_SPY_S, _ENDPOINTS_S = 20.0, 6.0
+_SETTLED_S = 2.0
+"""Age in seconds of a forked process that is asked: before, it may be about to run another program."""
+_CLOCKS_DIFFER_S = 2.0
+_OWN = ("otel_rl.agent", "otel_rl/agent", "otel_rl.autopsy", "otel-rl ")
+_LABEL = re.compile(r"(.*?)(\d*)")
+_NOT_PYTHON = "it does not record"
+
+
+class _Owner(msgspec.Struct):
+    """The part of `owner.json` of a journal that is needed."""
+
+    pid: int
+    time: int = 0
+
+
+class _Recorder(NamedTuple):
+    pid: int
+    role: str
+    rank: int
+    asked: stacks.Asked | None
+    missing: str
+    journal: Path
+
+
+def look(run: Path, cause: str = "") -> Machine:
+    """Return what is seen on this machine of a run, within about 10 s, and 30 s with py-spy."""
+    missing: list[str] = []
+    hidden: list[int] = []
+    engines = _engines(run)
+    answers: list[tuple[EndpointSeen, ...]] = []
+    polling = machine.started(lambda: answers.append(endpoints.look_at(engines)))
+    recorders = {one.pid: one for one in list(_recorders(run, missing, hidden))[:_MOST_RECORDERS]}
+    collectives = flight.ask({pid: one.journal for pid, one in recorders.items()}, missing)
+    processes = _spied(list(_processes(recorders, collectives)), deeply=bool(cause))
+    polling.join(_ENDPOINTS_S)
+    disks, silent = machine.disks_of([str(run), *(kernel.working_directory(pid) for pid in recorders)])
+    missing += [f"the file system of {path} does not respond" for path in silent]
+    gpus = machine.devices()
+    if gpus is None:
+        missing.append("the GPU driver does not respond")
+    return Machine(
+        host=socket.gethostname(),
+        time_unix_nano=time.time_ns(),
+        cause=cause,
+        processes=tuple(processes),
+        endpoints=answers[0] if answers else (),
+        disks=disks,
+        devices=gpus or (),
+        memory_free=machine.memory_free(),
+        oom_kills=machine.oom_kills(),
+        missing=tuple(missing),
+        hidden=tuple(hidden),
+    )
+
+
+def _processes(
+    recorders: Mapping[int, _Recorder], collectives: Mapping[int, tuple[Collective, ...]]
+) -> Iterable[ProcessSeen]:
+    """Yield the processes that record, their descendants, and the servers that they are connected to."""
+    parents = _descendants(recorders)
+    own = [*recorders, *parents]
+    asked = {pid: one.asked for pid, one in recorders.items() if one.asked is not None}
+    began, first = time.monotonic(), _cpu(own)
+    before = stacks.ask(asked.values())
+    said: dict[int, tuple[Thread, ...] | str] = dict(_forks(parents, asked))
+    time.sleep(max(0.0, _BETWEEN_S - (time.monotonic() - began)))
+    seconds, last = time.monotonic() - began, _cpu(own)
+    said |= stacks.ask(asked.values())
+    connections = connections_of(own)
+    peers = {one.pid for found in connections.values() for one in found if one.pid}
+    for pid in (*own, *sorted(peers - {*own, os.getpid()})):
+        view = kernel.view_of(pid, max(0.0, last.get(pid, 0.0) - first.get(pid, last.get(pid, 0.0))) / seconds)
+        command = kernel.command_of(pid)
+        if view is None or any(name in command for name in _OWN):
+            continue
+        recorder, answer, earlier = recorders.get(pid), said.get(pid, _NOT_PYTHON), before.get(pid, "")
+        threads = answer if isinstance(answer, tuple) else ()
+        yield ProcessSeen(
+            pid=pid,
+            parent=parents.get(pid, 0),
+            role=recorder.role if recorder is not None else "",
+            rank=recorder.rank if recorder is not None else -1,
+            command=command,
+            kernel=view,
+            threads=threads,
+            moves=isinstance(earlier, tuple) and _main(earlier) != _main(threads),
+            missing="" if threads else (recorder.missing if recorder and recorder.missing else str(answer)),
+            connections=connections.get(pid, ()),
+            collectives=collectives.get(pid, ()),
+        )
+
+
+def _recorders(run: Path, missing: list[str], hidden: list[int]) -> Iterable[_Recorder]:
+    """Yield the living processes of this machine that record the run."""
+    for directory in directories.here(run):
+        for journal in sorted(directory.journals.glob("*")):
+            if not is_journal(journal.name) or not is_held(journal):
+                continue
+            owner = read_shown_json(journal / "owner.json", _Owner)
+            who = who_of(journal.name)
+            if owner is None:
+                missing.append(f"{who}: its process is unknown")
+                continue
+            place = stacks_of(journal)
+            role, number = _LABEL.fullmatch(who).groups()  # type: ignore[union-attr] # it matches any text
+            stat = kernel.stat_of(owner.pid)
+            if stat is None or time.time() - kernel.age_of(stat) > owner.time / 1e9 + _CLOCKS_DIFFER_S:
+                missing.append(f"{who}: its process is in another container")
+                hidden.append(owner.pid)
+                continue
+            asked = stacks.Asked(owner.pid, *place) if place is not None else None
+            why = "" if place is not None else "it has no signal that asks for them"
+            yield _Recorder(owner.pid, "" if role == "rank" else role, int(number or 0), asked, why, journal)
+
+
+def _descendants(roots: Iterable[int]) -> dict[int, int]:
+    """Return the descendants of processes with their parents, without those of otel-rl and the roots themselves."""
+    stats = {pid: stat for pid in kernel.all_pids() if (stat := kernel.stat_of(pid)) is not None}
+    children: dict[int, list[int]] = {}
+    for pid, stat in stats.items():
+        children.setdefault(stat.parent, []).append(pid)
+    found: dict[int, int] = {}
+    own, waiting = {*roots, os.getpid()}, list(roots)
+    while waiting and len(found) < _MOST_DESCENDANTS:
+        parent = waiting.pop(0)
+        for pid in children.get(parent, ()):
+            if pid not in own and pid not in found and not any(name in kernel.command_of(pid) for name in _OWN):
+                found[pid] = parent
+                waiting.append(pid)
+    return found
+
+
+def _forks(parents: Mapping[int, int], asked: Mapping[int, stacks.Asked]) -> dict[int, tuple[Thread, ...] | str]:
+    """Return the stacks of forked processes that have inherited the handler; each is asked after the other."""
+    found: dict[int, tuple[Thread, ...] | str] = {}
+    forks = [pid for pid in parents if (one := asked.get(parents[pid])) is not None and _is_settled(pid, one)]
+    for pid in forks[:_MOST_FORKS]:
+        found |= stacks.ask([asked[parents[pid]]._replace(pid=pid)])
+    return found
+
+
+def _is_settled(pid: int, asked: stacks.Asked) -> bool:
+    stat = kernel.stat_of(pid)
+    return stat is not None and kernel.catches(pid, asked.number) and kernel.age_of(stat) > _SETTLED_S
+
+
+def _spied(found: list[ProcessSeen], *, deeply: bool) -> list[ProcessSeen]:
+    """Return the processes, with stacks by py-spy of those that have none; `deeply` looks into C code that waits."""
+    without = [one for one in found if not one.threads or (deeply and activity_of(one).kind == "native")]
+    without = [one for one in without if one.kernel is not None and one.kernel.state != "Z"]
+    program = py_spy.program()
+    if program is None or not without:
+        return found
+    spied: dict[int, ProcessSeen] = {}
+    deadline = time.monotonic() + _SPY_S
+    for one in [one for one in without if one.rank >= 0 or "python" in one.command][:_MOST_SPIED]:
+        said = py_spy.stacks(one.pid, program) if time.monotonic() < deadline else "there was no time"
+        if isinstance(said, tuple):
+            spied[one.pid] = msgspec.structs.replace(one, threads=said, missing="")
+        elif not one.threads:
+            spied[one.pid] = msgspec.structs.replace(one, missing=f"{one.missing}; {said}")
+    return [spied.get(one.pid, one) for one in found]
+
+
+def _engines(run: Path) -> list[str]:
+    for directory in directories.here(run):
+        try:
+            return list(directories.read_manifest(directory).agent.hardware.engines)
+        except (OSError, ValueError):
+            continue
+    return []
+
+
+def _cpu(pids: Iterable[int]) -> dict[int, float]:
+    return {pid: stat.cpu for pid in pids if (stat := kernel.stat_of(pid)) is not None}
+
+
+def _main(threads: tuple[Thread, ...]) -> list[tuple[str, int]]:
+    return [(frame.file, frame.line) for frame in threads[0].frames] if threads else []

@@ -1,0 +1,69 @@
+"""Whether inference servers answer, and what they have to do: by the metrics endpoints that the settings name."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, build_opener
+
+from otel_rl import semconv
+from otel_rl.agent.hardware import engines
+from otel_rl.autopsy.evidence import EndpointSeen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_WITHIN_S, _BETWEEN_S = 2.0, 0.5
+_MOST = 64
+_MOST_BYTES = 16 << 20
+
+
+def look_at(urls: Iterable[str]) -> tuple[EndpointSeen, ...]:
+    """Return what each endpoint says, all at once; one that says nothing within 2 s is silent."""
+    chosen = tuple(dict.fromkeys(urls))[:_MOST]
+    found: dict[str, EndpointSeen] = {}
+    threads = [threading.Thread(target=_look, args=(url, found), daemon=True) for url in chosen]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 2 * _WITHIN_S + _BETWEEN_S
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    silent = f"no answer within {_WITHIN_S:g} s"
+    return tuple(found.get(url) or EndpointSeen(url=url, error=silent) for url in chosen)
+
+
+def _look(url: str, found: dict[str, EndpointSeen]) -> None:
+    try:
+        first, began = _loads(url), time.monotonic()
+        time.sleep(_BETWEEN_S)
+        last, seconds = _loads(url), time.monotonic() - began
+        tokens = _sum(last, engines.GENERATED), _sum(first, engines.GENERATED)
+        rate = None if None in tokens else ((tokens[0] or 0.0) - (tokens[1] or 0.0)) / seconds
+        cache = [load.value for load in last if load.quantity == semconv.METRIC_ENGINE_KV_CACHE_UTILIZATION]
+        found[url] = EndpointSeen(
+            url=url,
+            running=_sum(last, semconv.METRIC_ENGINE_REQUESTS_RUNNING),
+            waiting=_sum(last, semconv.METRIC_ENGINE_REQUESTS_WAITING),
+            cache=max(cache, default=None),
+            rate=rate,
+        )
+    except TimeoutError:
+        found[url] = EndpointSeen(url=url, error=f"no answer within {_WITHIN_S:g} s")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        silent = isinstance(reason, TimeoutError)
+        found[url] = EndpointSeen(url=url, error=f"no answer within {_WITHIN_S:g} s" if silent else str(reason))
+
+
+def _loads(url: str) -> list[engines.Load]:
+    parts = urlsplit(url)
+    address = parts._replace(path=parts.path or "/metrics").geturl()
+    with build_opener(ProxyHandler({})).open(address, timeout=_WITHIN_S) as answer:
+        return engines.loads(answer.read(_MOST_BYTES).decode("utf-8", "replace"), url)
+
+
+def _sum(loads: Sequence[engines.Load], quantity: str) -> float | None:
+    found = [load.value for load in loads if load.quantity == quantity]
+    return sum(found) if found else None

@@ -1,0 +1,66 @@
+"""The stacks of processes that do not record, or are stopped, by py-spy: if it is installed and ptrace is allowed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from otel_rl.autopsy.evidence import Frame, Thread
+from otel_rl.autopsy.stacks import source_of
+
+_WITHIN_S = 5.0
+_MOST_WHY = 200
+
+
+class _Frame(msgspec.Struct):
+    name: str
+    filename: str
+    line: int
+
+
+class _Thread(msgspec.Struct):
+    frames: list[_Frame]
+    thread_name: str | None = None
+    os_thread_id: int | None = None
+
+
+def program() -> str | None:
+    """Return the path of py-spy; `None` if it is not installed."""
+    beside = Path(sys.executable).with_name("py-spy")
+    return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+def stacks(pid: int, program: str) -> tuple[Thread, ...] | str:
+    """Return the stacks of a process with native frames, the main thread first, or why there are none.
+
+    A process that is stopped has no native frames: py-spy would stop it itself for them.
+    """
+    why = ""
+    for option in ("--native", "--nonblocking"):
+        try:
+            command = [program, "dump", "--json", option, "--pid", str(pid)]
+            made = subprocess.run(command, capture_output=True, timeout=_WITHIN_S, check=False)
+            if not made.returncode:
+                return _threads(pid, msgspec.json.decode(made.stdout, type=list[_Thread]))
+            why = why or made.stderr.decode(errors="replace").strip().partition("\n")[0][:_MOST_WHY]
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            why = why or type(error).__name__
+    return f"py-spy: {why or 'failed'}"
+
+
+def _threads(pid: int, found: list[_Thread]) -> tuple[Thread, ...]:
+    found.sort(key=lambda thread: thread.os_thread_id != pid)
+    return tuple(
+        Thread(
+            tuple(
+                Frame(one.filename, one.line, one.name.rpartition(".")[2], source_of(one.filename, one.line))
+                for one in thread.frames
+            ),
+            thread.thread_name or "",
+        )
+        for thread in found
+    )

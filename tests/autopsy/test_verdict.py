@@ -1,0 +1,221 @@
+"""Verdicts over evidence that is written down: no process is started."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.archive.autopsies import read_autopsies
+from otel_rl.archive.now import Now, OpenPhase, ProcessNow, Stalled, Wait
+from otel_rl.autopsy.conclude import autopsy, conclude
+from otel_rl.autopsy.evidence import Connection, Frame, Kernel, Machine, ProcessSeen, Thread
+from otel_rl.autopsy.text import lines_of
+from otel_rl.autopsy.verdict import verdict_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_rl.export import Outcome
+
+S = 1_000_000_000
+AT = 1_800_000_000 * S
+_TORCH = "/x/site-packages/torch/distributed/distributed_c10d.py"
+_WAITS = Kernel(state="S", syscall="futex")
+
+
+def stack(*functions: str, call: str = "", line: int = 7) -> Thread:
+    """Return a thread in functions of train.py, in a collective if `call` is given."""
+    inner = (Frame(_TORCH, 1, call),) if call else ()
+    return Thread((*inner, *(Frame("/home/me/train.py", line, one) for one in functions)))
+
+
+def seen(rank: int, *threads: Thread, kernel: Kernel = _WAITS, role: str = "", **more: object) -> ProcessSeen:
+    """Return a process of a rank; its process id is 100 and the rank, that of a role 200 and the rank."""
+    pid = (200 if role else 100) + rank
+    return ProcessSeen(pid=pid, rank=rank, role=role, threads=threads, kernel=kernel, **more)  # type: ignore[arg-type]
+
+
+def now(
+    *processes: tuple[int, str, str], host: str = "a", age: int = 60, outcome: Outcome | None = None, step: int = 3
+) -> Now:
+    """Return what an agent wrote: ranks, their roles and phases; of the last one also the outcome."""
+    made = [
+        ProcessNow(
+            attempt=0,
+            role=role,
+            rank=rank,
+            host=host,
+            pid=(200 if role else 100) + rank,
+            step=step,
+            step_started_unix_nano=AT - age * S,
+            phases=(OpenPhase(phase, AT - age * S),) if phase else (),
+            last_unix_nano=AT - age * S,
+            outcome=outcome if number == len(processes) else None,
+        )
+        for number, (rank, role, phase) in enumerate(processes, 1)
+    ]
+    first = made[0]
+    late = Stalled(
+        kind="hung", scope="job", rank=first.rank, host=host, since_unix_nano=first.last_unix_nano, deadline_s=10.0
+    )
+    return Now(
+        time_unix_nano=AT,
+        id="r",
+        project="p",
+        name="n",
+        pid=1,
+        state="ready",
+        processes=made,
+        exporters=[],
+        stalled=(late,) if age > 10 else (),
+    )
+
+
+def machine(*processes: ProcessSeen, host: str = "a") -> Machine:
+    """Return what was seen on a machine."""
+    return Machine(host=host, time_unix_nano=AT, processes=processes)
+
+
+def kind_and_who(machines: Sequence[Machine], nows: Sequence[Now]) -> tuple[str, tuple[str, ...]]:
+    """Return the cause of a run about which nobody has a suspicion."""
+    found = verdict_of(machines, nows, AT)
+    return found.kind, found.who
+
+
+def test_ranks_of_several_machines_are_one_graph() -> None:
+    """The rank that is missing is on the other machine, whose name the verdict has."""
+    machines = [
+        machine(seen(0, stack("step", call="all_reduce"))),
+        machine(seen(1, stack("work"), kernel=Kernel(state="T")), host="b"),
+    ]
+    nows = [now((0, "", "update")), now((1, "", "generate"), host="b")]
+
+    found = verdict_of(machines, nows, AT)
+    assert (found.kind, found.who) == ("stopped", ("rank 1 (b)",))
+    assert found.sentence == (
+        "Rank 1 (b) is stopped (SIGSTOP) at train.py:7 (work) in generate, for 1 min; "
+        "rank 0 (a) waits for it in all_reduce."
+    )
+
+
+def test_a_machine_that_nobody_looked_at() -> None:
+    """Its ranks are missing from the collective, and the verdict says that they were not looked at."""
+    nows = [now((0, "", "update")), now((1, "", "generate"), host="b")]
+    found = verdict_of([machine(seen(0, stack("step", call="all_reduce")))], nows, AT)
+
+    assert (found.kind, found.who) == ("unknown", ("rank 1 (b)",))
+    assert "was not looked at" in found.sentence
+
+
+def test_a_process_that_is_gone_before_its_agent_knows_it() -> None:
+    """It died, since its machine was looked at; one that lives in another container was only not seen."""
+    nows = [now((0, "", "update"), (1, "", "generate"))]
+    seen_here = machine(seen(0, stack("step", call="all_reduce")))
+
+    assert kind_and_who([seen_here], nows) == ("died", ("rank 1",))
+    assert kind_and_who([msgspec.structs.replace(seen_here, hidden=(101,))], nows) == ("unknown", ("rank 1",))
+
+
+def test_a_wait_that_was_recorded() -> None:
+    """Where the stack does not say for whom a process waits, what it recorded does."""
+    result = Thread((Frame("/usr/lib/python3.11/concurrent/futures/_base.py", 1, "result"),))
+    processes = seen(0, result), seen(1, stack("work"), kernel=Kernel(state="T"), role="rollout")
+    wait = Wait(waiter="rank 0", kind="ticket", subject="7", debtors=("rollout 1", "nobody"), since_unix_nano=AT)
+    agent = msgspec.structs.replace(now((0, "", "generate"), (1, "rollout", "")), waits=(wait,))
+    found = verdict_of([machine(*processes)], [agent], AT)
+
+    assert (found.kind, found.who) == ("stopped", ("rollout 1",))
+    assert len(found.consequences) == 1
+
+
+def test_two_threads_of_one_rank() -> None:
+    """Both ranks are in the same call, but one has a second thread in another one."""
+    one, two = stack("step", call="all_reduce"), stack("sync", call="broadcast", line=9)
+    found = verdict_of([machine(seen(0, one), seen(1, one, two))], [now((0, "", "update"), (1, "", "update"))], AT)
+
+    assert found.kind == "mismatch"
+    assert "all_reduce at train.py:7 (step) and broadcast at train.py:9 (sync)" in found.sentence
+
+
+def test_the_first_failure_comes_first() -> None:
+    """A rollout worker that died is the cause; the rank that waits for its queue is a consequence."""
+    queue = Thread((Frame("/usr/lib/python3.11/queue.py", 1, "get"), Frame("/home/me/train.py", 5, "take")))
+    nows = [now((0, "", "generate"), (0, "rollout", ""), outcome="lost")]
+    found = verdict_of([machine(seen(0, queue))], nows, AT)
+
+    assert (found.kind, found.who) == ("died", ("rollout 0",))
+    assert found.consequences == ("rank 0 waits for a queue at train.py:5 (take)",)
+
+
+def test_a_server_that_does_not_read() -> None:
+    """The evidence says how many bytes it has not read."""
+    asks = Thread((Frame("/usr/lib/python3.11/http/client.py", 1, "getresponse"), Frame("train.py", 5, "ask")))
+    rank = seen(0, asks, connections=(Connection(peer="127.0.0.1:8000", pid=9, peer_unread=312),))
+    server = ProcessSeen(pid=9, command="vllm serve", kernel=Kernel(state="S", syscall="futex"))
+    found = verdict_of([machine(rank, server)], [now((0, "", "generate"))], AT)
+
+    assert found.kind == "no answer"
+    assert found.who == ("the server at 127.0.0.1:8000 (vllm serve)",)
+
+
+def test_a_phase_that_is_not_overdue() -> None:
+    """The same stacks say nothing before the time: ranks wait for each other in every step."""
+    machines = [machine(seen(0, stack("step", call="all_reduce")), seen(1, stack("work")))]
+
+    assert kind_and_who(machines, [now((0, "", "update"), (1, "", "generate"), age=4)])[0] == "well"
+    assert kind_and_who(machines, [now((0, "", "update"), (1, "", "generate"), age=40)]) == ("native", ("rank 1",))
+
+
+def test_nothing_is_known(tmp_path: Path) -> None:
+    """Without processes, agents and machines it says that nobody lives."""
+    assert conclude(tmp_path, [machine()], [], AT).verdict.kind == "ended"
+    assert conclude(tmp_path, [], [], AT, "suspicion").verdict.kind == "ended"
+
+
+def test_hostile_names_do_nothing() -> None:
+    """Names of functions, files, phases, commands and hosts cannot act on a terminal, nor begin a line."""
+    evil = "\x1b[2J\nrank 9 is well\u202e"
+    thread = Thread((Frame(f"/home/{evil}.py", 1, evil, evil),), evil)
+    process = seen(0, thread, command=evil, missing=evil)
+    found = conclude(Path("/run"), [machine(process, host=evil)], [now((0, "", evil), host=evil)], AT, "a test")
+    text = [line for _, line in lines_of(found)]
+
+    assert not [line for line in text for one in line if one in "\x1b\n\u202e"]
+    assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found
+
+
+def test_other_machines_that_share_the_directory(tmp_path: Path) -> None:
+    """The last autopsy joins what others have seen within two minutes; damaged and older evidence is left out."""
+    place = tmp_path / "archive" / "a"
+    place.mkdir(parents=True)
+    (place / "now.json").write_bytes(msgspec.json.encode(now((1, "", "generate"), host="far")))
+    for name, evidence in (
+        ("20260101T000000Z/far.json", msgspec.json.encode(machine(host="far"))),
+        ("20260102T000000Z/broken.json", b"{"),
+    ):
+        file = tmp_path / "autopsy" / name
+        file.parent.mkdir(parents=True)
+        file.write_bytes(evidence)
+
+    assert autopsy(tmp_path).hosts == (socket.gethostname(),)
+
+    recent = msgspec.structs.replace(machine(host="far"), time_unix_nano=time.time_ns())
+    (tmp_path / "autopsy" / "20260101T000000Z" / "far.json").write_bytes(msgspec.json.encode(recent))
+    found = autopsy(tmp_path)
+    assert found.hosts == (socket.gethostname(), "far")
+    assert Path(found.file).read_text().splitlines()[1] == found.verdict.sentence
+    assert read_autopsies(tmp_path)[0].time_unix_nano == found.time_unix_nano
+
+
+def test_a_run_that_cannot_be_written(tmp_path: Path) -> None:
+    """The verdict is shown all the same, and says why it is not kept."""
+    (tmp_path / "autopsy").write_text("in the way")
+    found = autopsy(tmp_path)
+
+    assert found.verdict.kind == "ended"
+    assert found.file == ""
+    assert any(one.startswith("nothing is written") for one in found.missing)
