@@ -56,7 +56,8 @@ def measure() -> list[Table]:
 def _trained(place: Path, seed: int) -> RunReader:
     command = [sys.executable, "-m", "otel_rl.cli", "demo", "--exporter", "jsonl", "--dir", str(place)]
     subprocess.run([*command, "--steps", str(STEPS), "--seed", str(seed)], check=True, stdout=subprocess.DEVNULL)
-    return otel_rl.open_run(place)
+    (run,) = place.glob("*/*")
+    return otel_rl.open_run(run)
 
 
 def _of_runs(sides: str, pairs: Sequence[tuple[Sequence[RunReader], Sequence[RunReader]]]) -> Iterable[list[Cell]]:
