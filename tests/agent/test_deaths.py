@@ -85,12 +85,13 @@ def test_a_process_that_its_parent_has_waited_for() -> None:
     [
         (SLURM, True, "slurm"),
         (SLURM, False, "signal"),
-        (SLURM | {"SLURM_JOB_END_TIME": str(int(time.time()))}, False, "slurm_time_limit"),
+        (SLURM | {"SLURM_JOB_END_TIME": "now"}, False, "slurm_time_limit"),
         ({}, True, "signal"),
     ],
 )
 def test_a_job_that_slurm_ends(environ: dict[str, str], cause: str, *, is_stopped: bool) -> None:
     """Slurm signals every process of the job, this agent too; the variables of the job have its time limit."""
+    environ = {name: str(int(time.time())) if value == "now" else value for name, value in environ.items()}
     found = ended("import os; os.kill(os.getpid(), 9)", environ, is_reaped=False, is_stopped=is_stopped)
 
     assert found == Lost(5, cause, 137)

@@ -232,7 +232,7 @@ def test_labels_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 _ROOT = Path(otel_rl.__file__).parents[1]
 _SERVERS = r"http\.server|socketserver|HTTPServer\b|RequestHandler|grpc\.(aio\.)?server\(|start_server|make_server|"
-_SERVERS += r"start_http_server|\.listen\(|create_server|bind_sockets|uvicorn|aiohttp"
+_SERVERS += r"start_http_server|\.listen\(|create_server|bind_sockets|uvicorn|aiohttp(?!/client)"
 _OPENED = re.compile(r"\b(Serving|HttpServer|rpc\.serve)\(")
 _LIMITED = {"otel_rl/otlp/serving.py", "otel_rl/otlp/site.py", "otel_rl/otlp/bridge/rpc.py"}
 

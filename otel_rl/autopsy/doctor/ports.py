@@ -80,7 +80,6 @@ def _taken(host: str, port: int) -> str:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
-            probe.listen()
     except OSError as error:
         return error.strerror or str(error)
     return ""
