@@ -167,6 +167,7 @@ def test_a_directory_without_room(tmp_path: Path) -> None:
     assert os.strerror(errno.EFBIG) in printed
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken(tmp_path: Path, serve: Callable[..., Server]) -> None:
     """Another program has it, which is said, or another run's agent, which does no harm."""
     with listening() as port:
@@ -229,6 +230,7 @@ def test_the_certificate_of_a_collector(tmp_path: Path, serve: Callable[..., Ser
     assert all("certificate" in one.what for one in bad(found))
 
 
+@pytest.mark.slow
 def test_a_collector_over_grpc(tmp_path: Path) -> None:
     """A port that answers nothing, and a gRPC server."""
     server = grpc.server(ThreadPoolExecutor(1))

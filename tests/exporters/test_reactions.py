@@ -108,6 +108,7 @@ def test_a_webhook_gets_the_event() -> None:
         assert len(found) == 1
 
 
+@pytest.mark.slow
 def test_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`OTEL_RL_ON_EVENT` is a command or a URL; the URL is in no file of the run."""
     place = tmp_path / "said"
