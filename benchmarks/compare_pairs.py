@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from otel_rl.insight.compare.gates import Decision
 
 RUNS = 10
-STEPS = 60
+STEPS = 50
 PAIRS = 200
-_GATES = "throughput:-0%,step_time:+0%,memory:+0%,reward:-0,completion_length:+0"
+_GATES = "throughput:-0%,step_time:+0%,reward:-0,completion_length:+0"
 _DECISIONS: tuple[Decision, ...] = ("beyond", "within", "unknown")
 _NOTE = "Each answer may be wrong in 5 of 100 cases. A gate on what the policy does needs several runs a side."
 
