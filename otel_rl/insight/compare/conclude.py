@@ -111,7 +111,8 @@ def _difference(sides: Sides, metric: str, *, is_relative: bool | None = None) -
 def _decided(sides: Sides, gate: Gate) -> GateResult:
     name, found = _difference(sides, gate.metric, is_relative=gate.is_relative)
     if name not in {*sides.new[-1].names, STEPS_PER_SECOND, STEP_TIME}:
-        near = difflib.get_close_matches(gate.metric, [*_SHOWN, *sides.new[-1].names], 3, 0.4)
+        known = [one for one in _SHOWN if sides.metric(one)[0]]
+        near = difflib.get_close_matches(gate.metric, [*dict.fromkeys((*known, *sides.new[-1].names))], 3, 0.4)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(f"invalid gate {gate}: the runs have no metric {gate.metric}{hint}")
     decision = gate.decide(found)
