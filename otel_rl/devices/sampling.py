@@ -192,6 +192,8 @@ def fill(found: Mapping[str, Sample], sizes: Iterable[tuple[str, int]], together
 
 
 def _items(tensors: Any) -> Iterable[Any]:
+    if isinstance(tensors, (str, bytes, bytearray)):  # which have an item for each character
+        raise Unconvertible(f"a {type(tensors).__name__} is not tensors; pass model.named_parameters()")
     for method in ("named_parameters", "items"):  # a model, or a mapping
         if hasattr(tensors, method):
             return getattr(tensors, method)()  # type: ignore[no-any-return] # it may return anything
