@@ -1,7 +1,6 @@
 """How often gates of `otel-rl compare` are beyond between runs of one setup: runs of the demo, and synthetic ones.
 
-Run with `python -m benchmarks compare`, on request only, since it trains for 10 minutes. Nothing else should run
-meanwhile: a slower machine is a true difference.
+Run with `python -m benchmarks compare`, on request only, since it trains for 10 minutes.
 """
 
 from __future__ import annotations

@@ -150,15 +150,23 @@ def test_decisions(gate: str, gap: float, decision: str) -> None:
     assert gates_of(gate)[0].decide(found) == decision
 
 
-def _run(place: Path, seed: int = 1, *, slower: float = 1.0, values: Callable[[int], float] | None = None) -> RunReader:
-    """Play a run of 100 steps whose `generate` takes longer or not."""
+def _run(
+    place: Path,
+    seed: int = 1,
+    *,
+    slower: float = 1.0,
+    machine: float = 1.0,
+    values: Callable[[int], float] | None = None,
+) -> RunReader:
+    """Play a run of 100 steps whose `generate` takes longer or not, on a machine that is slower or not."""
     chance = np.random.default_rng(seed)
     factors = np.exp(0.03 * chance.normal(size=(100, len(PHASES))))
     rewards = 0.3 + 0.004 * np.arange(100) + 0.01 * chance.normal(size=100)
 
     def phases(step: int, _rank: int) -> dict[str, float]:
         times = {"generate": slower}
-        return {name: took * times.get(name, 1.0) * factors[step, n] for n, (name, took) in enumerate(PHASES.items())}
+        usual = {name: machine * took * times.get(name, 1.0) for name, took in PHASES.items()}
+        return {name: took * factors[step, n] for n, (name, took) in enumerate(usual.items())}
 
     def logged(step: int, _rank: int) -> dict[str, float]:
         return {"reward": float(rewards[step] if values is None else values(step))}
@@ -176,6 +184,50 @@ def test_the_phase_that_made_the_difference_is_named(tmp_path: Path) -> None:
     assert found.gates[0].sentence.startswith("throughput:-1%: beyond (-")
     assert found.gates[1].sentence.startswith("reward:-0.05: cannot tell with one run on each side")
     assert "slower: generate 23.9 s" in found.sentences[0]
+
+
+def test_what_all_phases_share_may_be_the_machine(tmp_path: Path) -> None:
+    """Of single runs, steps that take 10 % longer in all phases fail no gate, and the reason is said."""
+    base, new = _run(tmp_path / "base"), _run(tmp_path / "new", 2, machine=1.1)
+    found = compare([base], [new], gates_of("throughput:-1%,step_time:+0.2"))
+
+    assert found.exit_code == 2
+    for gate in found.gates:
+        assert "cannot tell with one run on each side, since all phases take longer, about 9." in gate.sentence
+    assert found.sentences[0].startswith("The machine may differ, since all phases take longer, about 9.")
+
+
+def test_a_slower_phase_fails_a_gate_on_a_slower_machine(tmp_path: Path) -> None:
+    """What a phase lost beyond the others counts."""
+    base, new = _run(tmp_path / "base"), _run(tmp_path / "new", 2, machine=1.05, slower=1.1)
+    found = compare([base], [new], gates_of("step_time:+3%"))
+
+    assert found.exit_code == 1
+    low, high = (found.metrics[0].low or 0.0, found.metrics[0].high or 0.0)
+    assert low < -0.1
+    assert -0.06 < high < 0
+
+
+def test_several_runs_tell_a_slower_machine(tmp_path: Path) -> None:
+    """Runs of one side that are equally fast show that a difference in all phases is not the machine's."""
+    base = [_run(tmp_path / f"base{seed}", seed) for seed in range(3)]
+    new = [_run(tmp_path / f"new{seed}", 3 + seed, machine=1.1) for seed in range(3)]
+
+    assert compare(base, new, gates_of("step_time:+3%")).exit_code == 1
+
+
+def test_means_that_agree_by_chance_are_not_exact() -> None:
+    """Two runs a side with equal means vary at least as much as their steps say."""
+    chance = np.random.default_rng(7)
+    shape = noise(chance, 100, 0.0)
+
+    def run(level: float) -> Series:
+        return Series(np.arange(100), level + 0.1 * (shape - shape.mean()))
+
+    found = difference([run(1.0), run(1.0)], [run(1.01), run(1.01)], is_relative=False)
+
+    assert found is not None
+    assert not found.is_certain
 
 
 def test_one_step_says_nothing(tmp_path: Path) -> None:

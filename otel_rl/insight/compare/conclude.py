@@ -19,6 +19,7 @@ from otel_rl.insight.compare.comparison import (
 )
 from otel_rl.insight.compare.difference import difference
 from otel_rl.insight.compare.sentences import sentences, size
+from otel_rl.insight.compare.shared import all_phases, shared_by
 from otel_rl.insight.compare.sides import STEPS_PER_SECOND, THROUGHPUT, Sides
 from otel_rl.insight.series import Series
 from otel_rl.insight.work import works
@@ -67,20 +68,23 @@ def compare(
     """
     sides = Sides(base, new, by_tokens=by_tokens)
     first, last = _range(sides)
-    found = {metric: (name, one) for metric in _SHOWN for name, one in [_difference(sides, metric)] if one is not None}
-    results = [_decided(sides, gate) for gate in gates]
+    phases = _phases(sides, first, last)
+    shared = shared_by(phases) if len(sides.runs) == 2 else 0.0
+    all_of = ((metric, *_difference(sides, metric, shared)) for metric in _SHOWN)
+    found = {metric: (name, one) for metric, name, one in all_of if one is not None}
+    results = [_decided(sides, gate, shared) for gate in gates]
     metrics = tuple(_told(metric, name, one) for metric, (name, one) in found.items())
     broken = [f"{one}." for metric in _SHOWN if (one := _not_finite(sides, metric))]
     luck = [metric for metric, (name, _) in found.items() if _is_luck(sides, metric, name)]
-    phases = _phases(sides, first, last)
     are_equal, first_difference = _first_difference(sides)
+    said = sentences(metrics, phases, first_difference, luck, shared, are_equal=are_equal)
     return Comparison(
         base=tuple(map(_side, sides.base)),
         new=tuple(map(_side, sides.new)),
         by="tokens" if by_tokens else "step",
         first=first,
         last=last,
-        sentences=tuple(broken) + tuple(sentences(metrics, phases, first_difference, luck, are_equal=are_equal)),
+        sentences=(*broken, *said),
         metrics=metrics,
         phases=phases,
         changes=tuple(_changes(sides.base[-1], sides.new[-1])),
@@ -101,15 +105,27 @@ def _range(sides: Sides) -> tuple[int, int]:
     return first, last
 
 
-def _difference(sides: Sides, metric: str, *, is_relative: bool | None = None) -> tuple[str, Difference | None]:
+def _difference(
+    sides: Sides, metric: str, shared: float, *, is_relative: bool | None = None
+) -> tuple[str, Difference | None]:
     name, base, new = sides.metric(metric)
     are_times = metric in _RELATIVE
     is_relative = are_times if is_relative is None else is_relative
-    return name, difference(base, new, is_relative=is_relative, warm_up=are_times)
+    found = difference(base, new, is_relative=is_relative, warm_up=are_times)
+    if found is not None and (way := _grows_with_times(metric, name)):
+        found = found._replace(shared=way * shared if found.is_relative else -found.new * math.expm1(-way * shared))
+    return name, found
 
 
-def _decided(sides: Sides, gate: Gate) -> GateResult:
-    name, found = _difference(sides, gate.metric, is_relative=gate.is_relative)
+def _grows_with_times(metric: str, name: str) -> int:
+    """Return 1 if a metric is a time of a step or a phase, -1 if it is a rate, and 0 otherwise."""
+    if metric in (THROUGHPUT, "tokens_per_second") or name.endswith("_per_second"):
+        return -1
+    return int(name.startswith("time"))
+
+
+def _decided(sides: Sides, gate: Gate, shared: float) -> GateResult:
+    name, found = _difference(sides, gate.metric, shared, is_relative=gate.is_relative)
     if name not in {*sides.new[-1].names, STEPS_PER_SECOND, STEP_TIME}:
         known = [one for one in _SHOWN if sides.metric(one)[0]]
         near = difflib.get_close_matches(gate.metric, [*dict.fromkeys((*known, *sides.new[-1].names))], 3, 0.4)
@@ -126,7 +142,9 @@ def _decided(sides: Sides, gate: Gate) -> GateResult:
         return GateResult(
             gate=str(gate), decision=decision, sentence=f"{gate}: the runs share no two steps with {name}."
         )
-    if decision == "unknown":
+    if decision == "unknown" and gate.decide(found._replace(shared=0.0)) != "unknown":
+        text = f"cannot tell with one run on each side, since {all_phases(shared)}"
+    elif decision == "unknown":
         needs = found.steps_for(gate.limit(found))
         more = f", needs about {wording.count(needs, 'step')}" if needs else ", the difference is too near to the gate"
         if found.method == "runs":

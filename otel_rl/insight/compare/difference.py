@@ -48,6 +48,7 @@ class Difference(NamedTuple):
         last: The last step that was compared.
         steps: Number of steps of a run that were compared.
         independent: Number of independent steps that say as much.
+        shared: The part of the gap that may be the machine's; the interval has the difference with it and without.
     """
 
     base: float
@@ -61,6 +62,7 @@ class Difference(NamedTuple):
     last: int
     steps: int
     independent: float
+    shared: float = 0.0
 
     @property
     def estimate(self) -> float:
@@ -70,19 +72,18 @@ class Difference(NamedTuple):
     @property
     def interval(self) -> tuple[float, float]:
         """The ends of the interval that holds the difference but for a chance of 5 %; infinite ones if unknown."""
-        half = self._half(CHANCE)
-        return self._read(self.gap - half), self._read(self.gap + half)
+        return self._ends(CHANCE)
 
     @property
     def bounds(self) -> tuple[float, float]:
         """The smallest and the largest difference, each wrong by a chance of 5 %; a gate is about one of them."""
-        half = self._half(2 * CHANCE)
-        return self._read(self.gap - half), self._read(self.gap + half)
+        return self._ends(2 * CHANCE)
 
     @property
     def is_certain(self) -> bool:
         """Whether the interval leaves out zero."""
-        return self._half(CHANCE) < abs(self.gap)
+        low, high = self.interval
+        return low > 0 or high < 0
 
     def steps_for(self, margin: float) -> int | None:
         """Return about how many steps would tell on which side of a margin it is; `None` if no number would."""
@@ -91,6 +92,10 @@ class Difference(NamedTuple):
             return None
         half = 0.0 if math.isinf(self.error) else self._half(2 * CHANCE)
         return math.ceil(self.steps * max(1.0, (half / apart) ** 2, _LEAST / self.independent))
+
+    def _ends(self, chance: float) -> tuple[float, float]:
+        half, gaps = self._half(chance), (self.gap, self.gap - self.shared)
+        return self._read(min(gaps) - half), self._read(max(gaps) + half)
 
     def _half(self, chance: float) -> float:
         return t_quantile(chance, self.freedom) * self.error
@@ -162,12 +167,17 @@ def _of_steps(base: Series, new: Series) -> tuple[Method, float, float, float]:
 
 
 def _of_runs(base: Sequence[Series], new: Sequence[Series]) -> tuple[Method, float, float, float]:
-    """Return the same of the means of runs, whose variance is taken as that of one setup, equal on both sides."""
+    """Return the same of the means of runs, whose variance is taken as that of one setup, equal on both sides.
+
+    It is at least what the steps of the runs say, since two or three means may be near to each other by chance.
+    """
     sides = [np.array([one.values.mean() for one in side]) for side in (base, new)]
+    runs = [one.values for one in (*base, *new)]
     freedom = sum(len(side) - 1 for side in sides)
     variance = sum(float(((side - side.mean()) ** 2).sum()) for side in sides) / freedom
-    error = math.sqrt(variance * sum(1 / len(side) for side in sides))
-    return "runs", error, freedom, _independent(*(one.values for one in (*base, *new)))
+    least = float(np.mean([long_run_variance(one)[0] / len(one) for one in runs]))
+    error = math.sqrt(max(variance, least) * sum(1 / len(side) for side in sides))
+    return "runs", error, freedom, _independent(*runs)
 
 
 def _alike(first: Floats, second: Floats) -> float:

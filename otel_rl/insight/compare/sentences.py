@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from otel_rl.insight import wording
+from otel_rl.insight.compare.shared import all_phases
 from otel_rl.insight.compare.sides import THROUGHPUT
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ _OF_PHASES = 0.02
 """The smallest part of the time of a step that a phase has to differ by, to be named as a cause."""
 
 _MOST_RANKS = 4
+_MORE = "give several runs on each side"
 
 
 def sentences(
@@ -27,6 +29,7 @@ def sentences(
     phases: Sequence[PhaseDifference],
     first_difference: FirstDifference | None,
     luck: Sequence[str],
+    shared: float,
     *,
     are_equal: bool,
 ) -> list[str]:
@@ -37,6 +40,7 @@ def sentences(
         phases: The phases, the one with the largest difference first.
         first_difference: Where runs that begin equally first differ.
         luck: The metrics whose differences may be those of seeds.
+        shared: The logarithm of the factor by which all phases of single runs take longer; 0 if they do not.
         are_equal: Whether logged values begin equally.
     """
     found: list[str] = []
@@ -49,6 +53,8 @@ def sentences(
     elif times is not None and times.way != "same":
         word = "less" if times.way == "better" else "longer"
         found.append(f"Steps take {_percents(times)} {word}{_cause(times, phases)}.")
+    elif abs(shared) > _LEAST:
+        found.append(f"The machine may differ, since {all_phases(shared)}: {_MORE}.")
     for one in metrics:
         if one.way == "same" or one.metric in (THROUGHPUT, "step_time") or _is_small(one):
             continue
@@ -58,9 +64,7 @@ def sentences(
         found.append(f"{one.name} is {size} {sign}{ends}.")
         of_seeds += one.metric in luck
     if of_seeds:
-        found.append(
-            "Between single runs, what the policy does can differ by the seed alone: give several on each side."
-        )
+        found.append(f"Between single runs, what the policy does can differ by the seed alone: {_MORE}.")
     if are_equal and first_difference is None:
         found.append("All values that the trainers logged are equal.")
     elif first_difference is not None:

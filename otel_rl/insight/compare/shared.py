@@ -1,0 +1,36 @@
+"""The change that all phases share, which may be the machine's rather than the program's.
+
+Two runs of one program on a machine that others use, too, differ in all phases alike, by more than the steps of either
+run tell. A change of the program rarely makes all of its phases slower by one factor.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_rl.insight.compare.comparison import PhaseDifference
+
+_LEAST = 0.05
+"""The smallest part of the time of all phases that a phase needs to count."""
+
+
+def shared_by(phases: Sequence[PhaseDifference]) -> float:
+    """Return the logarithm of the factor by which phases take longer or shorter; 0 if they do not change alike.
+
+    It is the middle one of their factors, the smaller one of two: a machine slows phases by different factors, and a
+    change of the program few of them. Without two phases that count, nothing can be told: 0.
+    """
+    whole = sum(one.base for one in phases)
+    factors = [math.log(one.new / one.base) for one in phases if one.base > _LEAST * whole and one.new > 0]
+    if len(factors) < 2 or min(factors) * max(factors) <= 0:
+        return 0.0
+    return sorted(factors, key=abs)[(len(factors) - 1) // 2]
+
+
+def all_phases(shared: float) -> str:
+    """Return in words what all phases share."""
+    return f"all phases take {'longer' if shared > 0 else 'less'}, about {100 * abs(math.expm1(shared)):.1f} %"
