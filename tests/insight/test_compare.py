@@ -198,7 +198,7 @@ def test_what_all_phases_share_may_be_the_machine(tmp_path: Path) -> None:
 
 
 def test_a_slower_phase_fails_a_gate_on_a_slower_machine(tmp_path: Path) -> None:
-    """What a phase lost beyond the others counts."""
+    """The time that a phase lost beyond the others counts."""
     base, new = _run(tmp_path / "base"), _run(tmp_path / "new", 2, machine=1.05, slower=1.1)
     found = compare([base], [new], gates_of("step_time:+3%"))
 
