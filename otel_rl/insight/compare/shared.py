@@ -22,7 +22,7 @@ def shared_by(phases: Sequence[PhaseDifference]) -> float:
     """Return the logarithm of the factor by which phases take longer or shorter; 0 if they do not change alike.
 
     It is the middle one of their factors, the smaller one of two: a machine slows phases by different factors, and a
-    change of the program few of them. Without two phases that count, nothing can be told: 0.
+    change of the program few of them. Without two phases that count, it is unknown: 0.
     """
     whole = sum(one.base for one in phases)
     factors = [math.log(one.new / one.base) for one in phases if one.base > _LEAST * whole and one.new > 0]
