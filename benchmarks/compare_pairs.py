@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 RUNS = 10
 STEPS = 50
 PAIRS = 200
+SYNTHETIC_PAIRS = 2_000
 _GATES = "throughput:-0%,step_time:+0%,reward:-0,completion_length:+0"
 _DECISIONS: tuple[Decision, ...] = ("beyond", "within", "unknown")
 _NOTE = "Each answer may be wrong in 5 of 100 cases. A gate on what the policy does needs several runs a side."
@@ -70,6 +71,6 @@ def _of_runs(sides: str, pairs: Sequence[tuple[Sequence[RunReader], Sequence[Run
 def _synthetic() -> Iterable[list[Cell]]:
     gate, chance = Gate("step_time", 0.0, may_grow=True, is_relative=True), np.random.default_rng(1)
     for correlation in (0.0, 0.5, 0.8):
-        pairs = [[[times(chance, correlation, 0.06)] for _ in range(2)] for _ in range(PAIRS)]
+        pairs = [[[times(chance, correlation, 0.06)] for _ in range(2)] for _ in range(SYNTHETIC_PAIRS)]
         counts = Counter(gate.decide(difference(*pair, is_relative=True)) for pair in pairs)
-        yield [str(correlation), PAIRS, *(counts[one] for one in _DECISIONS)]
+        yield [str(correlation), SYNTHETIC_PAIRS, *(counts[one] for one in _DECISIONS)]
