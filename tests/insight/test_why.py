@@ -58,10 +58,10 @@ def score(seeds: range, directory: Path) -> Score:
 
 def test_a_few_steps(tmp_path: Path) -> None:
     """The planted cause comes first, and what the step would save is what the simulation without it takes less."""
-    found = score(range(12), tmp_path)
+    found = score(range(6), tmp_path)
 
-    assert found.causes == found.cases > 5
-    assert found.saves >= 0.9 * found.replayed > 3
+    assert found.causes == found.cases > 2
+    assert found.saves >= 0.9 * found.replayed > 1
 
 
 @pytest.mark.slow

@@ -56,9 +56,8 @@ def harm(run: Path, kind: str, *names: str) -> str:
 
 
 @needs_root
-@pytest.mark.parametrize(
-    "kind", [kind if kind == "pipe" else pytest.param(kind, marks=pytest.mark.slow) for kind in _OF_PLAIN]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", _OF_PLAIN)
 def test_a_run_without_an_archive(run: Path, kind: str) -> None:
     """Its few files are read as safely; `ls` and names find the run next to it."""
     shutil.rmtree(run / "archive")
