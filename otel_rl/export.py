@@ -280,6 +280,12 @@ class Trajectory(msgspec.Struct, frozen=True, tag="trajectory"):
         tokens: Tokens that were generated for it.
         versions: Versions of the policies that generated it (-1: unknown), each with its tokens.
         number: Its number among those that the rank recorded at once.
+        prompt_id: Identity of its prompt; empty if unknown.
+        group_id: Identity of its group; empty if unknown.
+        row: The row of the dataset that it is of; empty if unknown.
+        advantage: Its advantage; NaN if unknown.
+        loss: Its loss; NaN if unknown.
+        components: The parts of its reward, by name.
     """
 
     attempt: int
@@ -294,6 +300,59 @@ class Trajectory(msgspec.Struct, frozen=True, tag="trajectory"):
     tokens: int = 0
     versions: tuple[tuple[int, int], ...] = ()
     number: int = 0
+    prompt_id: str = ""
+    group_id: str = ""
+    row: str = ""
+    advantage: float = float("nan")
+    loss: float = float("nan")
+    components: dict[str, float] = {}
+
+
+class Message(msgspec.Struct, frozen=True, tag="message"):
+    """A message of a trajectory: what a person, the policy or a tool wrote.
+
+    Tokens and what belongs to them are packed, because a message has thousands: `array("d", message.logprobs)` has the
+    numbers. They are empty if they were not recorded.
+
+    Attributes:
+        attempt: The attempt.
+        step: The step that trained on the trajectory or dropped it; otherwise the step that was open.
+        time_unix_nano: When it was recorded.
+        role: Role of the process; empty for a trainer rank.
+        rank: Rank of the process.
+        trace_id: Trace of the trajectory, 32 hex digits.
+        span_id: Span of the trajectory, 16 hex digits.
+        number: Its place in the trajectory, from 0.
+        author: "system", "user", "assistant", "tool", or another author.
+        name: Name of the tool; empty if it has none.
+        text: The text, without secrets.
+        cut: Number of characters that were cut from its end.
+        calls: Tool calls in JSON; empty if there are none.
+        policy_version: Version of the policy that wrote it; -1 if unknown.
+        tokens: Ids of its tokens, as native 32-bit integers (`array("i")`).
+        logprobs: Log-probability of each token in the inference engine, as native doubles (`array("d")`).
+        trainer_logprobs: Log-probability of each token in the trainer, as native doubles.
+        mask: One byte for each token: 1 if it is trained on, otherwise 0.
+    """
+
+    attempt: int
+    step: int
+    time_unix_nano: int
+    role: str
+    rank: int
+    trace_id: str
+    span_id: str
+    number: int
+    author: str
+    name: str = ""
+    text: str = ""
+    cut: int = 0
+    calls: str = ""
+    policy_version: int = -1
+    tokens: bytes = b""
+    logprobs: bytes = b""
+    trainer_logprobs: bytes = b""
+    mask: bytes = b""
 
 
 class SpanEvent(msgspec.Struct, frozen=True):
@@ -351,7 +410,7 @@ class Span(msgspec.Struct, frozen=True, tag="span"):
     sampled: bool = True
 
 
-Item = Row | Machine | Recorded | Params | Table | Event | Span | Ended | Process | Environment | Trajectory
+Item = Row | Machine | Recorded | Params | Table | Event | Span | Ended | Process | Environment | Trajectory | Message
 """Anything that an exporter may export."""
 
 Identity = tuple[object, ...]
@@ -383,6 +442,8 @@ def identity(item: Item) -> Identity:
             return ("environment", item.attempt, item.host, item.time_unix_nano)
         case Trajectory():
             return ("trajectory", item.attempt, item.step, item.rank, item.outcome, item.time_unix_nano, item.number)
+        case Message():
+            return ("message", item.attempt, item.step, item.trace_id, item.span_id, item.number)
 
 
 class Identities:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections import defaultdict
 from functools import cache
 from operator import attrgetter, itemgetter
@@ -17,6 +19,7 @@ from otel_rl.archive.tables import (
     ENVIRONMENT,
     EVENTS,
     MEASUREMENTS,
+    MESSAGES,
     PARAMETERS,
     ROWS,
     SPANS,
@@ -29,6 +32,7 @@ from otel_rl.export import (
     Environment,
     Event,
     Machine,
+    Message,
     Params,
     Process,
     Row,
@@ -74,6 +78,16 @@ def _trajectory(one: Trajectory) -> Line:
     return (
         *(one.attempt, one.step, one.time_unix_nano, one.rank, one.outcome, one.policy_version),
         *(one.trace_id, one.span_id, one.reward, one.tokens, encoded(one.versions), one.number),
+        *(one.prompt_id or None, one.group_id or None, one.row or None, one.advantage, one.loss),
+        encoded(one.components),
+    )
+
+
+def _message(one: Message) -> Line:
+    return (
+        *(one.attempt, one.step, one.time_unix_nano, one.role, one.rank, one.trace_id, one.span_id, one.number),
+        *(one.author, one.name, one.text, one.cut, one.calls or None, one.policy_version),
+        *(array("i", one.tokens), array("d", one.logprobs), array("d", one.trainer_logprobs), array("B", one.mask)),
     )
 
 
@@ -104,6 +118,7 @@ LINES: dict[Table, Callable[[Any], Line]] = {
     ENDS: lambda ended: (ended.attempt, ended.time_unix_nano, ended.outcome, ended.error, ended.exit_code),
     ENVIRONMENT: lambda one: (one.attempt, one.time_unix_nano, one.host, encoded(one.values) or "{}"),
     TEXTS: _text,
+    MESSAGES: _message,
 }
 """Functions that return the one line of an item in a table; spans are made into columns at once."""
 VALUE_HEADS: dict[Table, tuple[tuple[Column, ...], Callable[[Any], Line]]] = {
@@ -173,22 +188,17 @@ def _row_of(line: Line, values: list[Line]) -> Row:
 
 
 def _trajectory_of(line: Line) -> Trajectory:
-    attempt, step, time, rank, outcome, policy_version, trace_id, span_id, reward, tokens, generated, number = line
+    known, (generated, number, prompt_id, group_id, row, advantage, loss, components) = line[:10], line[10:]
     versions = tuple((version, count) for version, count in decoded(generated) or ())
-    return Trajectory(
-        attempt,
-        step,
-        time,
-        rank,
-        outcome,
-        policy_version,
-        trace_id,
-        span_id,
-        reward,
-        tokens,
-        versions,
-        number,
-    )
+    scores = (math.nan if one is None else one for one in (advantage, loss))
+    named = prompt_id or "", group_id or "", row or ""
+    return Trajectory(*(*known, versions, number, *named, *scores, decoded(components) or {}))
+
+
+def _message_of(line: Line) -> Message:
+    known, (calls, policy_version, *lists) = line[:12], line[12:]
+    packed = (array(code, many or ()).tobytes() for code, many in zip("iddB", lists, strict=True))
+    return Message(*(*known, calls or "", policy_version, *packed))
 
 
 def _process_of(line: Line) -> Process:
@@ -231,5 +241,6 @@ _ITEMS: dict[Table, Callable[[Line], Item]] = {
     ENDS: lambda line: Ended(line[1], line[0], *line[2:]),
     ENVIRONMENT: lambda line: Environment(line[0], line[1], line[2], decoded(line[3])),
     TEXTS: _text_of,
+    MESSAGES: _message_of,
 }
 """Functions that return the item of a line."""

@@ -124,6 +124,10 @@ class _Reader:
         """Return the trajectories that steps trained on or dropped, in the order of the steps."""
         return self._lines("trajectories", [in_steps(steps)], "step, attempt, rank, time_unix_nano, number")
 
+    def messages(self, steps: Steps = None) -> Result:
+        """Return the messages of trajectories, in the order of the steps, those of a trajectory in their order."""
+        return self._lines("messages", [in_steps(steps)], "step, attempt, trace_id, span_id, number")
+
     def measurements(self, names: Names = None) -> Result:
         """Return measurements of machines, in the order of their times."""
         return self._lines("measurements", [named(["name"], names)], "time_unix_nano, place")

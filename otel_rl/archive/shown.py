@@ -23,6 +23,7 @@ _ABOUT = {
     "ends": "ends of attempts",
     "environment": "software of attempts",
     "texts": "tables, such as completions",
+    "messages": "messages of trajectories",
 }
 
 

@@ -25,6 +25,9 @@ _TYPES = {
     "double": "DOUBLE",
     "bool": "BOOLEAN",
     **dict.fromkeys(("id", "text", "json"), "VARCHAR"),
+    "int64s": "BIGINT[]",
+    "doubles": "DOUBLE[]",
+    "bools": "BOOLEAN[]",
 }
 _checked: dict[tuple[Path, int, int, int], bool] = {}
 """Whether a file with this path, inode, size and time of change is intact, so that it is read once per process."""

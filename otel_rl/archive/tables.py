@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-Kind = Literal["int64", "double", "bool", "text", "id", "json"]
-"""Types of columns; an `id` is a text that hardly ever repeats, `json` a text in JSON."""
+Kind = Literal["int64", "double", "bool", "text", "id", "json", "int64s", "doubles", "bools"]
+"""Types of columns; an `id` is a text that hardly ever repeats, `json` a text in JSON, `doubles` a list of doubles."""
 
 
 class Column(NamedTuple):
@@ -131,6 +131,36 @@ TRAJECTORIES = Table(
         Column("tokens", "int64", "tokens that were generated for it"),
         Column("versions", "json", "versions of the policies that made it, each with its tokens", can_be_null=True),
         Column("number", "int64", "its number among those that the rank recorded at once"),
+        Column("prompt_id", "text", "identity of its prompt", can_be_null=True),
+        Column("group_id", "text", "identity of its group", can_be_null=True),
+        Column("row", "text", "row of the dataset", can_be_null=True),
+        Column("advantage", "double", "its advantage; NaN if unknown", can_be_null=True),
+        Column("loss", "double", "its loss; NaN if unknown", can_be_null=True),
+        Column("components", "json", "parts of its reward, by name", can_be_null=True),
+    ),
+)
+MESSAGES = Table(
+    "messages",
+    "a message of a trajectory",
+    (
+        _ATTEMPT,
+        Column("step", "int64", "the step that trained on the trajectory or dropped it, or that was open"),
+        _TIME,
+        _ROLE,
+        _RANK,
+        Column("trace_id", "text", "32 hex digits of the trajectory's trace"),
+        Column("span_id", "id", "16 hex digits of the trajectory's span"),
+        Column("number", "int64", "its place in the trajectory, from 0"),
+        Column("author", "text", "system, user, assistant, tool, or another author"),
+        Column("name", "text", "name of the tool; empty if it has none"),
+        Column("text", "id", "the text, up to a limit"),
+        Column("cut", "int64", "number of characters beyond the limit"),
+        Column("calls", "json", "tool calls, as JSON", can_be_null=True),
+        Column("policy_version", "int64", "version of the policy that wrote it; -1 if unknown"),
+        Column("tokens", "int64s", "ids of its tokens", can_be_null=True),
+        Column("logprobs", "doubles", "log-probability of each token in the engine, bit for bit", can_be_null=True),
+        Column("trainer_logprobs", "doubles", "the same in the trainer", can_be_null=True),
+        Column("mask", "bools", "for each token, whether it is trained on", can_be_null=True),
     ),
 )
 EVENTS = Table(
@@ -202,6 +232,6 @@ TEXTS = Table(
 )
 TABLES = (
     *(ROWS, STEPS, SPANS, TRAJECTORIES, EVENTS, MEASUREMENTS, PARAMETERS),
-    *(ATTEMPTS, ENDS, ENVIRONMENT, TEXTS),
+    *(ATTEMPTS, ENDS, ENVIRONMENT, TEXTS, MESSAGES),
 )
 """All tables of an archive."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from otel_rl.archive.tables import ATTEMPTS, EVENTS, ROWS, SPANS, STEPS, TEXTS, TRAJECTORIES
+from otel_rl.archive.tables import ATTEMPTS, EVENTS, MESSAGES, ROWS, SPANS, STEPS, TEXTS, TRAJECTORIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -54,7 +54,7 @@ def valid(table: Table, raw: Callable[[Table], str], void: Void, ids: Sequence[s
     lines = raw(table)
     if table is ATTEMPTS:
         return f"SELECT * FROM ({lines}) {_LAST}"
-    if void and table in (ROWS, STEPS, TRAJECTORIES, TEXTS):
+    if void and table in (ROWS, STEPS, TRAJECTORIES, TEXTS, MESSAGES):
         lines = _without(lines, void)
     elif void and table in (SPANS, EVENTS):
         lines = _untraced(table, raw, void, ids)

@@ -14,6 +14,7 @@ from otel_rl.archive.tables import (
     ENVIRONMENT,
     EVENTS,
     MEASUREMENTS,
+    MESSAGES,
     PARAMETERS,
     ROWS,
     SPANS,
@@ -30,6 +31,7 @@ from otel_rl.export import (
     Identities,
     Item,
     Machine,
+    Message,
     Params,
     Process,
     Row,
@@ -237,6 +239,7 @@ KINDS: dict[type, tuple[tuple[Table, ...], int]] = {
     Ended: ((ENDS,), _SEALED_ITEMS),
     Environment: ((ENVIRONMENT,), _SEALED_ITEMS),
     TextTable: ((TEXTS,), _SEALED_ITEMS),
+    Message: ((MESSAGES,), _SEALED_SPANS),
 }
 """The tables of each kind of item, and the number of items of a sealed file."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from array import array
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +16,7 @@ from otel_rl.export import (
     Environment,
     Event,
     Machine,
+    Message,
     Params,
     Process,
     Row,
@@ -101,6 +103,11 @@ def tables(draw: st.DrawFn) -> Table:
     return Table(draw(TEXTS), draw(STEPS), draw(TIMES), columns, lines, draw(ATTEMPTS), ranks, draw(st.integers(0, 9)))
 
 
+def packed(code: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy[bytes]:
+    """Return a strategy for numbers as the bytes of an array."""
+    return st.lists(values, max_size=3).map(lambda found: array(code, found).tobytes())
+
+
 def any_items() -> st.SearchStrategy[Item]:
     """Return a strategy for items of every kind that an archive has."""
     versions = st.lists(st.tuples(st.integers(-1, 99), st.integers(0, 999)), max_size=2).map(tuple)
@@ -119,7 +126,14 @@ def any_items() -> st.SearchStrategy[Item]:
         | st.builds(
             Trajectory,
             *(ATTEMPTS, STEPS, TIMES, st.integers(0, 9), TEXTS, st.integers(-1, 99), HEX, HEX, st.floats()),
-            *(st.integers(0, 1 << 40), versions, st.integers(0, 99)),
+            *(st.integers(0, 1 << 40), versions, st.integers(0, 99), TEXTS, TEXTS, TEXTS, st.floats(), st.floats()),
+            st.dictionaries(TEXTS, st.floats(), max_size=2),
+        )
+        | st.builds(
+            Message,
+            *(ATTEMPTS, STEPS, TIMES, TEXTS, st.integers(0, 9), HEX, HEX, st.integers(0, 99), TEXTS, TEXTS, TEXTS),
+            *(st.integers(0, 99), st.sampled_from(["", "[1]"]), st.integers(-1, 99), packed("i", st.integers(0, 9))),
+            *(packed("d", st.floats()), packed("d", st.floats()), packed("B", st.integers(0, 1))),
         )
     )
 
