@@ -12,6 +12,7 @@ from benchmarks import kills, machine, tables
 _BENCHMARKS = {
     "log": "benchmarks.log_cost",
     "samples": "benchmarks.samples_cost",
+    "rollouts": "benchmarks.rollouts_cost",
     "weights": "benchmarks.weights_cost",
     "phase": "benchmarks.phase_cost",
     "snapshot": "benchmarks.snapshot_cost",

@@ -23,6 +23,7 @@ from otel_rl.setup import directory as directories
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 _BACKLOG, _ROUNDS, _WATCHED_S = 10_000, 3, 5.0
 _PAUSES_S = (0.0, 1.0, 0.1, 0.01)
@@ -77,10 +78,20 @@ def _steps_and_phases(run: otel_rl.Run, steps: int) -> None:
         record_step(run, number, next(values))
 
 
-def drain(exporters: tuple[str, ...], steps: int, record: Callable[[otel_rl.Run, int], None]) -> Usage:
-    """Record so many steps without an agent, then let one work until all is delivered; return what it used."""
+def drain(
+    exporters: tuple[str, ...],
+    steps: int,
+    record: Callable[[otel_rl.Run, int], None],
+    look: Callable[[Path], object] = lambda _: None,
+    *,
+    content: bool = False,
+) -> Usage:
+    """Record so many steps without an agent, then let one work until all is delivered; return what it used.
+
+    `look` gets the run directory before it is removed.
+    """
     with directory() as place:
-        run = otel_rl.init(dir=place, exporters=exporters, agent="off", quiet=True)
+        run = otel_rl.init(dir=place, exporters=exporters, agent="off", quiet=True, content=content)
         record(run, steps)
         run.finish()
         environment = os.environ | {"OTEL_METRICS_EXPORTER": "none", "WANDB_MODE": "offline"}
@@ -88,7 +99,9 @@ def drain(exporters: tuple[str, ...], steps: int, record: Callable[[otel_rl.Run,
         with (run.dir / "agent.log").open("wb") as log:
             command = [sys.executable, "-m", "otel_rl.agent", *map(str, directories.at(run.dir))]
             subprocess.run(command, env=environment, stderr=log, check=True)
-        return Usage(children_cpu_s() - before, time.perf_counter() - began)
+        usage = Usage(children_cpu_s() - before, time.perf_counter() - began)
+        look(run.dir)
+        return usage
 
 
 def children_cpu_s() -> float:

@@ -30,12 +30,15 @@ def directory() -> Iterator[Path]:
 
 
 @contextmanager
-def recording(*, exporters: Sequence[str] = ("jsonl",), metrics: str = "none") -> Iterator[otel_rl.Run]:
+def recording(
+    *, exporters: Sequence[str] = ("jsonl",), metrics: str = "none", content: bool = False
+) -> Iterator[otel_rl.Run]:
     """Record a run with its agent; both are gone when this is left. No OTLP unless the environment says so."""
     os.environ["OTEL_METRICS_EXPORTER"] = metrics
     os.environ["OTEL_RL_IDLE_TIMEOUT"] = "2"
     with directory() as place:
-        run = otel_rl.init(project="benchmark", dir=place, exporters=exporters, quiet=True, rank=0, world_size=1)
+        how = {"exporters": exporters, "content": content, "quiet": True}
+        run = otel_rl.init(project="benchmark", dir=place, rank=0, world_size=1, **how)
         try:
             yield run
         finally:

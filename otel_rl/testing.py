@@ -32,6 +32,7 @@ from otel_rl.journal.records import (
     StepEnded,
     StepStarted,
     Tabled,
+    Wrote,
 )
 from otel_rl.setup.directory import at, place_of
 from otel_rl.trainer import opening
@@ -96,6 +97,21 @@ class Trajectories(msgspec.Struct, frozen=True):
     outcome: str
     rewards: tuple[float, ...]
     tokens: int
+    advantages: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
+    logprobs: tuple[tuple[float, ...], ...] = ()
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A message of a trajectory; there is none without `init(content=True)`."""
+
+    author: str
+    text: str
+    name: str = ""
+    calls: str = ""
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    mask: tuple[bool, ...] = ()
 
 
 class Captured:
@@ -162,8 +178,24 @@ class Captured:
         """The trajectories that were trained on or dropped."""
         found = (record for record in self._records() if isinstance(record, Consumed))
         return [
-            Trajectories(one.step, one.outcome, tuple(array("d", one.rewards)), sum(array("q", one.segments)[2::3]))
+            Trajectories(
+                *(one.step, one.outcome, _doubles(one.rewards), sum(array("q", one.segments)[2::3])),
+                *(_doubles(one.advantages), _doubles(one.losses), tuple(map(_doubles, one.logprobs))),
+            )
             for one in found
+        ]
+
+    @property
+    def messages(self) -> list[Message]:
+        """All messages of trajectories."""
+        return [
+            Message(
+                *(one.author, one.text, one.name, one.calls, tuple(array("i", one.tokens))),
+                *(_doubles(one.logprobs), tuple(map(bool, one.mask))),
+            )
+            for record in self._records()
+            if isinstance(record, Wrote)
+            for one in record.messages
         ]
 
     @property
@@ -249,6 +281,10 @@ class _Session(opening.Unrecorded):
     def wait_until_delivered(self, _timeout: float) -> bool:
         """Return true: there is nothing to wait for."""
         return True
+
+
+def _doubles(raw: bytes) -> tuple[float, ...]:
+    return tuple(array("d", raw))
 
 
 def _span(

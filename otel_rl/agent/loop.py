@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from otel_rl.agent.input.environment import Environments
-from otel_rl.agent.input.follow import RECORDS_AT_ONCE, forwarded
+from otel_rl.agent.input.follow import forwarded
 from otel_rl.agent.repair import unencodable
 from otel_rl.agent.steps.state import Checkpoint
 from otel_rl.errors.sinks import log_of
 from otel_rl.journal.record_events import Revived
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from otel_rl.agent.input.deaths import Deaths
     from otel_rl.agent.input.follow import Found
     from otel_rl.agent.input.source import Source
@@ -129,7 +126,7 @@ class Loop:
                 journals = self._pipeline.reducer.state.journals
                 self._deaths.watch(journals)
                 found = [*self._deaths.explained(self._source.read(_READ_AT_ONCE, now), journals)]
-                return found, _is_all(found)
+                return found, not self._source.follower.has_more
         return [], False
 
     def _apply(self, found: list[Found], *, is_all: bool) -> Reduced:
@@ -206,9 +203,3 @@ class Loop:
         self._losses.saved(lost)
         self.unsaved, self._disk_failed = [], False
         return True
-
-
-def _is_all(found: Sequence[Found]) -> bool:
-    """Return whether no journal has more records than were read."""
-    of_journal = Counter(one.journal for one in found)
-    return len(found) <= RECORDS_AT_ONCE and max(of_journal.values(), default=0) < _READ_AT_ONCE

@@ -84,7 +84,8 @@ class Status:
     def dropped(self) -> dict[str, int]:
         """Everything that no exporter gets, by reason, also what is not a loss."""
         return self._losses.lost | {  # the settings ask for it, it was never recorded, or another program sent it
-            "not_sampled": self._pipeline.traces.left_out,
+            "not_sampled": self._pipeline.traces.left_out + self._pipeline.reducer.messages.left_out,
+            "mismatched_logprobs": self._pipeline.reducer.messages.mismatched,
             UNFINISHED: self._source.follower.losses()[UNFINISHED],
             "refused_by_receiver": self._source.refused,
         }

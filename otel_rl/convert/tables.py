@@ -189,8 +189,9 @@ def _clean_row(values: Sequence[object], names: Sequence[str], text_limit: int |
         elif text_limit is None:
             cell = None
         else:
-            cell, is_cut, secrets = _clean_text(cell, text_limit, name)
-            cut += is_cut
+            cell, more, secrets = clean_text(cell, text_limit, name)
+            cell = noted(cell, more)
+            cut += more > 0
             redacted += secrets
             size += _HEADER_BYTES + (len(cell) if cell.isascii() else len(cell.encode()))
         cells.append(cell)
@@ -229,18 +230,22 @@ def _text(value: object) -> str:
         return type(value).__name__
 
 
-def _clean_text(text: str, limit: int, name: str) -> tuple[str, bool, int]:
-    """Return a text redacted and truncated, whether it was truncated, and the number of redacted secrets.
+def clean_text(text: str, limit: int, name: str) -> tuple[str, int, int]:
+    """Return a text redacted and truncated, and the numbers of characters that were cut and of secrets.
 
     A secret that crosses the limit is redacted as a whole.
     """
     beyond = max(len(text) - limit - LONGEST_SECRET, 0)
     found, secrets = redact(encodable_text(text[: limit + LONGEST_SECRET]), name)
     shown = max(min(limit, len(found) - LONGEST_SECRET), 0) if beyond else limit
-    return cut(found, shown, beyond), bool(beyond) or len(found) > shown, secrets
+    return found[:shown], max(len(found) - shown + beyond, 0), secrets
 
 
-def cut(text: str, limit: int, beyond: int = 0) -> str:
-    """Return the first `limit` characters and a note of how many were cut; `beyond` more were cut before."""
-    more = len(text) - limit + beyond
-    return text if more <= 0 else f"{text[:limit]}… [{more} characters more]"
+def cut(text: str, limit: int) -> str:
+    """Return the first `limit` characters and a note of how many were cut."""
+    return noted(text[:limit], max(len(text) - limit, 0))
+
+
+def noted(text: str, more: int) -> str:
+    """Return a text with a note of how many characters were cut from its end."""
+    return f"{text}… [{more} characters more]" if more else text

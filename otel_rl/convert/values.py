@@ -51,6 +51,7 @@ _good_names = clean_set()
 _MOST_NAMES = 1 << 14
 _FEW = 5
 _LARGEST_INT = 1 << 63
+_SCALARS = {"d": frozenset({float, int, bool}), "i": frozenset({int}), "B": frozenset({bool, int})}
 _SEQUENCES = (list, tuple, array, deque, range)
 _SHAPE = "shape {} where a number or a 1-D array is expected; log x.mean(), or x.ravel() for all"
 
@@ -201,6 +202,24 @@ def to_samples(value: object) -> bytes:
         advice = "abs(x)" if found.dtype.kind == "c" else "x.astype(float)"
         raise Unconvertible(f"an array of {found.dtype} where numbers are expected; log {advice}")
     return found.astype("=f8", copy=False).tobytes()  # type: ignore[no-any-return]
+
+
+def packed(code: str, values: object) -> bytes:
+    """Convert a 1-D array, tensor or sequence to the native numbers of an array with this type code.
+
+    Raises:
+        Unconvertible: As in `to_samples`, or a number is not an integer that fits.
+    """
+    try:
+        if isinstance(values, (list, tuple)) and _SCALARS[code].issuperset(map(type, values)):
+            return array(code, values).tobytes()
+        doubles = array("d", to_samples(values))
+        found = doubles if code == "d" else array(code, map(int, doubles))
+    except (OverflowError, ValueError) as error:
+        raise Unconvertible(f"integers are expected: {error}") from None
+    if found is not doubles and found != doubles:
+        raise Unconvertible("integers are expected, not fractions")
+    return found.tobytes()
 
 
 def _numpy_of(tensor: Any, torch: Any) -> Any:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _NOTHING_YET = bytes(HEADER.size)
 _READ_BYTES = 1 << 20
+_MOST_BYTES = 8 << 20
+"""Bytes of records that one read returns, to bound memory."""
 
 T = TypeVar("T")
 
@@ -52,6 +54,7 @@ class Reader(Generic[T]):
         # The part of `skipped_bytes` that belongs to a last record, whose process was killed while writing it.
         self.unfinished_bytes = 0
         self._directory = directory
+        self.bytes_read, self.has_more = 0, False  # by the last read, and whether it stopped at a limit
         self._decode = _decoder(type_).decode  # type: ignore[arg-type] # a type is hashable
         self._fd = -1
 
@@ -68,13 +71,16 @@ class Reader(Generic[T]):
     def read(self, limit: int = 1000, *, final: bool = False) -> list[T]:
         """Return the next records, at most `limit`; an empty list if there are none yet.
 
+        A read stops after 8 MiB too, since a record can be large.
+
         Args:
             limit: The largest number of records to return.
             final: If true, the writer has ended, so an incomplete last frame counts as skipped. If it is completed
                 nevertheless, it is read.
         """
         records: list[T] = []
-        while len(records) < limit:
+        self.bytes_read = 0
+        while not (has_more := len(records) >= limit or self.bytes_read >= _MOST_BYTES):
             if self._read_segment(records, limit):
                 continue
             following = self._following()
@@ -84,6 +90,7 @@ class Reader(Generic[T]):
             if following is None:
                 break
             self._move_to(following)
+        self.has_more = has_more
         return records
 
     def close(self) -> None:
@@ -118,7 +125,7 @@ class Reader(Generic[T]):
     def _read_segment(self, records: list[T], limit: int) -> bool:
         """Append the records of the next intact frames; return whether there was one."""
         found = False
-        while self._is_open() and len(records) < limit:
+        while self._is_open() and len(records) < limit and self.bytes_read < _MOST_BYTES:
             segment, offset = self.position
             header = os.pread(self._fd, HEADER.size, offset)
             if len(header) < HEADER.size or header == _NOTHING_YET:
@@ -140,6 +147,7 @@ class Reader(Generic[T]):
             found = True
             self._torn_tail = self.unfinished_bytes = 0
             self.position = Position(segment, offset + at)
+            self.bytes_read += at
         return found
 
     def _count_gap(self, segment: int, first: int, end: int) -> None:

@@ -46,6 +46,12 @@ IDS = struct.Struct(">16sQ")
 """A trace id and a span id, as `Consumed` packs them."""
 
 
+LONGEST_TEXT = 1 << 16
+"""Characters of a message that are kept."""
+
+MOST_TOKENS = 1 << 17
+"""Tokens of a message, and log-probabilities of a trajectory in the trainer, that are kept."""
+
 _INT64 = (1 << 63) - 1
 Time = Annotated[int, Meta(ge=0, lt=1 << 62)]  # until the year 2116: sums of two times still fit in 64 bits
 StepNumber = Annotated[int, Meta(ge=0, le=_INT64)]
@@ -59,6 +65,7 @@ Name = Annotated[str, Meta(max_length=6 * LONGEST_NAME)]  # a trainer may escape
 Attributes = dict[Name, AttributeValue]
 _Short = Annotated[str, Meta(max_length=1024)]  # all open spans are kept
 Awaited = dict[Name, bool | int | float | _Short | Annotated[list[bool | int | float | _Short], Meta(max_length=128)]]
+Packed = Annotated[bytes, Meta(max_length=8 * MOST_TOKENS)]  # native numbers, one for each token; empty if unknown
 Moment = tuple[Name, Time, Attributes]  # an event inside a span
 
 
@@ -248,6 +255,12 @@ class Consumed(Record, tag=15):
     segments: bytes
     parts: dict[Name, float] = {}  # seconds of the trajectories that have parts, by kind, with "other"
     tools: dict[Name, tuple[Size, float, float]] = {}  # calls, their seconds, and those of the longest, by tool
+    advantages: bytes = b""  # like `rewards`; empty if they were not given
+    losses: bytes = b""
+    origins: list[tuple[Name, Name, Name]] = []  # prompt, group and row of the dataset; empty if there are none
+    components: list[dict[Name, float]] = []  # the parts of each reward; empty if there are none
+    logprobs: list[Packed] = []  # in the trainer, as native doubles; empty if they were not given
+    have_spans: bool = True  # whether the ids are those of spans
 
 
 class Sample(msgspec.Struct, array_like=True, gc=False):
@@ -271,6 +284,32 @@ class Fingerprint(Record, tag=16):
     side: Name  # `TRAINER` or `ENGINE`
     step: StepNumber | None  # the open step; `None` outside of a step
     tensors: Annotated[dict[Name, Sample], Meta(max_length=1 << 12)] = {}
+
+
+class WrittenMessage(msgspec.Struct, array_like=True, gc=False):
+    """A message of a trajectory: its text is cut, and secrets are redacted."""
+
+    author: Name
+    text: Annotated[str, Meta(max_length=LONGEST_TEXT)]
+    name: Name = ""  # of the tool
+    cut: Size = 0  # characters that were cut
+    calls: Annotated[str, Meta(max_length=LONGEST_TEXT)] = ""  # of tools, as JSON
+    policy_version: Measured = UNKNOWN
+    tokens: Packed = b""  # 32-bit integers
+    logprobs: Packed = b""  # doubles
+    mask: Packed = b""  # bytes
+
+
+class Wrote(Record, tag=17):
+    """Messages of a trajectory, in their order."""
+
+    time: Time
+    trace_id: TraceId
+    span_id: SpanId
+    group_id: Name
+    number: Index  # of the first of them
+    messages: Annotated[list[WrittenMessage], Meta(max_length=1 << 12)]
+    is_last: bool = False  # whether no more messages follow
 
 
 class Finished(Record, tag=9):
@@ -299,6 +338,7 @@ AnyRecord = (
     | OnDevice
     | Consumed
     | Fingerprint
+    | Wrote
     | Finished
 )
 

@@ -56,7 +56,9 @@ _MOST_MISTAKES = 64
 """The number of mistakes that are counted and logged each by itself; a name of a metric may change with the step."""
 _VARYING = re.compile(r"0x[0-9a-f]+|-?\d[\d.e+-]*")
 """The differences between two texts about the same mistake: numbers of steps, and addresses of objects."""
-_LOSES_NOTHING = frozenset({"table_limits", "attribute_limits", "devices", "device_clock", "not_captured", "closed"})
+_LOSES_NOTHING = frozenset(
+    {"table_limits", "message_limits", "attribute_limits", "devices", "device_clock", "not_captured", "closed"}
+)
 """Reasons to refuse that lose no data of the trainer: documented limits, and otel-rl's own measurements."""
 LOST = "record"
 """The reason if a record could not be written, such as on a full disk: nobody made a mistake, and data is lost."""
@@ -69,6 +71,9 @@ class Recorder:
         session: It has the destination of the records, and checks now and then that somebody reads them.
         reports: Path of out-of-memory reports, without the step and the suffix.
         memory: What is measured on devices.
+
+    Attributes:
+        content: If true, texts leave the process.
     """
 
     def __init__(self, session: Session | Unrecorded, reports: Path, memory: Memory) -> None:
@@ -77,6 +82,7 @@ class Recorder:
         self.memory = MemoryReader()
         self.clock = Clock()
         self.devices = Devices(self.write, self.refuse, memory)
+        self.content = session.settings.content
         self._session = session
         self._journal: Sink = session.journal
         self._reports = reports

@@ -32,7 +32,7 @@ from otel_rl.trainer.reactions import Reactions
 from otel_rl.trainer.recorder import Recorder
 from otel_rl.trainer.spans import JournaledSpan, never_raises
 from otel_rl.trainer.step import REFUSED, Steps, StepSpan
-from otel_rl.trainer.tickets import consumed
+from otel_rl.trainer.tickets import NO_SCORES, Scores, consumed, scores
 from otel_rl.trainer.tracing import RunTracerProvider
 from otel_rl.trainer.trajectories import Rollout, Trajectory
 
@@ -156,18 +156,25 @@ class Run(WithHabits):
     def trajectory(self, *_extra: Never, policy_version: int | None = None, **attributes: object) -> Trajectory:
         """Return a context manager for one trajectory, with a trace of its own.
 
-        Inside, call `generated` and `rewarded`. The mapping that `ticket()` returns travels with the data to the
-        trainer, which passes it to `trained` or `dropped`.
+        Inside, call `message`, `generated` and `rewarded`. The mapping that `ticket()` returns travels with the data to
+        the trainer, which passes it to `trained` or `dropped`.
 
         Args:
             policy_version: Version of the policy that samples; `None` if unknown.
-            attributes: Attributes of its span.
+            attributes: Attributes of its span. Its ticket has `prompt_id`, `group_id` and `row` (of the dataset) too.
         """
         return self._sampling("trajectory", Trajectory, _extra, policy_version, attributes)
 
     @never_raises
     def trained(
-        self, tickets: Iterable[Mapping[str, Any]], *, policy_version: int | None = None, step: int | None = None
+        self,
+        tickets: Iterable[Mapping[str, Any]],
+        *,
+        policy_version: int | None = None,
+        step: int | None = None,
+        advantages: object = None,
+        losses: object = None,
+        logprobs: object = None,
     ) -> None:
         """Record that the step trains on these trajectories; its trace links to the traces of the trajectories.
 
@@ -176,8 +183,14 @@ class Run(WithHabits):
                 optional.
             policy_version: Version of the policy that is trained now; staleness counts from it.
             step: Iteration of the RL loop; by default as in `log`.
+            advantages: The advantage of each trajectory, in the order of the tickets.
+            losses: The loss of each trajectory.
+            logprobs: For each trajectory, the log-probabilities of the assistant's tokens in the trainer, in their
+                order; they are recorded with `init(content=True)` alone.
         """
-        self._consume("trained", tickets, policy_version, step, TRAINED)
+        refuse = partial(self._recorder.refuse, "trained")
+        found = scores(advantages, losses, logprobs if self._recorder.content else None, refuse)
+        self._consume("trained", tickets, policy_version, step, TRAINED, found)
 
     @never_raises
     def dropped(
@@ -311,23 +324,44 @@ class Run(WithHabits):
         *,
         step: int | None = None,
         name: str = "completions",
+        tokens: object = None,
+        logprobs: object = None,
+        trainer_logprobs: object = None,
+        masks: object = None,
         **columns: object,
     ) -> None:
         """Record generated texts and their rewards, as a table.
 
+        With lists of tokens, and `init(content=True)`, each completion is recorded as a trajectory that the step trains
+        on, with its messages: do not pass tickets of the same completions to `trained`.
+
         Args:
-            prompts: One text per prompt.
-            completions: Per prompt, a text or a sequence of texts.
+            prompts: One text per prompt, or a conversation.
+            completions: Per prompt, a text or a sequence of texts; or conversations.
             step: Iteration of the RL loop; by default as in `log`.
             name: Name of the table in trackers.
+            tokens: For each completion, the ids of its tokens.
+            logprobs: For each completion, the log-probabilities of the tokens in the inference engine.
+            trainer_logprobs: The same in the trainer.
+            masks: For each completion, which of the tokens are trained on.
             columns: `rewards`, `advantages`, `reward_components`, `q_mass`, `update_weights`, `group_size`, as
                 `otel_rl.convert.completions.completions_table` describes them.
         """
         from otel_rl.convert.completions import completions_table
 
+        recorder = self._recorder
         number = self._steps.of("completions", step)
-        if number is not None:
-            self.table(name, completions_table(number, prompts, completions, **columns), step=step)  # type: ignore[arg-type]
+        if number is None:
+            return
+        table = completions_table(number, prompts, completions, **columns)  # type: ignore[arg-type] # it checks them
+        self.table(name, table, step=number)
+        lists = {"tokens": tokens, "logprobs": logprobs, "trainer": trainer_logprobs, "mask": masks}
+        if recorder.content and any(one is not None for one in lists.values()):
+            from otel_rl.trainer.conversations import write_batch
+
+            tickets, in_trainer = write_batch(recorder, self._session.label, table, prompts, completions, lists)
+            found = scores(table["advantage"], None, in_trainer, partial(recorder.refuse, "completions"))
+            self._consume("completions", tickets, None, number, TRAINED, found, have_spans=False)
 
     @never_raises
     def params(self, values: object) -> None:
@@ -409,8 +443,7 @@ class Run(WithHabits):
             variables["OTEL_RL_REDACT_NAMES"] = ",".join(chosen.redact.names)
         if chosen.redact.function:
             variables["OTEL_RL_REDACT_FUNCTION"] = chosen.redact.function
-        if chosen.insecure:
-            variables["OTEL_RL_INSECURE"] = "true"
+        variables |= {f"OTEL_RL_{name.upper()}": "true" for name in ("insecure", "content") if getattr(chosen, name)}
         return variables | {name.upper(): text for name, text in carrier().items()}
 
     def finish(self, timeout: float = PATIENCE_S, *_extra: Never, **_unknown: Never) -> Delivery:
@@ -452,12 +485,22 @@ class Run(WithHabits):
         return kind(self._steps, recorded=self._spans, policy_version=known, attributes=attributes)
 
     def _consume(
-        self, call: str, tickets: Iterable[Mapping[str, Any]], version: int | None, step: int | None, outcome: str
+        self,
+        call: str,
+        tickets: Iterable[Mapping[str, Any]],
+        version: int | None,
+        step: int | None,
+        outcome: str,
+        found: Scores = NO_SCORES,
+        *,
+        have_spans: bool = True,
     ) -> None:
         recorder = self._recorder
         number = self._steps.of(call, step)
         if number is not None:
             known = to_whole_or_none(recorder, call, "policy_version", version)
-            records = consumed(tickets, number, recorder.clock.now(), known, outcome, partial(recorder.refuse, call))
+            refuse = partial(recorder.refuse, call)
+            now = recorder.clock.now()
+            records = consumed(tickets, number, now, known, outcome, refuse, found, have_spans=have_spans)
             for record in records:
                 recorder.write(record)

@@ -12,26 +12,29 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
 from otel_rl import semconv
-from otel_rl.convert.values import to_whole
+from otel_rl.convert.values import to_number, to_whole
 from otel_rl.errors.redaction import redacted_name
-from otel_rl.errors.texts import LONGEST_NAME, meant, shown
+from otel_rl.errors.texts import LONGEST_NAME, meant, name_of, shown, text_of
 from otel_rl.journal.ids import SpanIds, format_traceparent
 from otel_rl.journal.records import PART_KINDS, UNKNOWN
 from otel_rl.trainer.arguments import cut_name, refuse_extra
 from otel_rl.trainer.phase import Phase
 from otel_rl.trainer.spans import never_raises
-from otel_rl.trainer.tickets import MOST_TOKENS, Ticket
+from otel_rl.trainer.tickets import MOST_TOKENS, ORIGIN, Ticket
 from otel_rl.trainer.time_split import TimeSplit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Never, Self
 
+    from otel_rl.trainer.messages import MessageWriter
     from otel_rl.trainer.recorder import Recorder
     from otel_rl.trainer.step import Steps, StepSpan
 
 _SPAN_NAMES = {kind: f"{semconv.SPAN_TRAJECTORY}.{kind}" for kind in PART_KINDS}
 _NAME = {"tool": semconv.GEN_AI_TOOL_NAME}
+_LONGEST_ID = 128
+"""Characters of the identity of a prompt, a group or a row of the dataset."""
 
 
 class Rollout(Phase):
@@ -77,6 +80,11 @@ class Trajectory(Rollout):
         super().__init__(steps, recorded=recorded, policy_version=policy_version, attributes=attributes)
         self._tokens: dict[int, int] = {}
         self._reward: float | None = None
+        self._components: dict[str, int | float] = {}
+        self._origin = {
+            key: text_of(attributes[key])[:_LONGEST_ID] for key in ORIGIN if attributes.get(key) is not None
+        }
+        self._messages: MessageWriter | None = None  # until there is one
         batch = trace.get_current_span()
         if recorded and isinstance(batch, Rollout):
             self.add_link(batch.get_span_context())
@@ -123,9 +131,59 @@ class Trajectory(Rollout):
         self._tokens[self.policy_version] = self._tokens.get(self.policy_version, 0) + count
 
     @never_raises
-    def rewarded(self, reward: float) -> None:
-        """Set the reward of the trajectory."""
+    def message(
+        self,
+        role: str,
+        content: object,
+        *,
+        name: str = "",
+        tokens: object = None,
+        logprobs: object = None,
+        mask: object = None,
+        tool_calls: object = None,
+    ) -> None:
+        """Record a message; without `init(content=True)` this does nothing.
+
+        Lists are Python's, NumPy arrays, or tensors in host memory, with one value for each token. Texts of more than
+        65,536 characters are cut, and a trajectory keeps 4 MiB.
+
+        Args:
+            role: Who wrote it: "system", "user", "assistant" or "tool".
+            content: A text, or a list of parts; other parts than texts are represented by their type.
+            name: Name of the tool.
+            tokens: Ids of the tokens.
+            logprobs: Log-probability of each token in the inference engine.
+            mask: For each token, whether it is trained on.
+            tool_calls: The tool calls of an assistant, as in OpenAI's messages.
+        """
+        recorder = self._recorder
+        if not recorder.content:
+            return
+        if self._split is None or not self._split.is_open:
+            recorder.refuse("message", f"message of {shown(role)}: its trajectory is not open")
+            return
+        if self._messages is None:
+            from otel_rl.trainer.messages import MessageWriter  # where there are texts
+
+            if not self._recorded:  # without spans, messages have ids all the same
+                ids = recorder.ids
+                self._trace_id, self._span_id = ids.trace_id().to_bytes(16, "big"), ids.span_id()
+            self._messages = MessageWriter(recorder, (self._trace_id, self._span_id), self._origin.get("group_id", ""))
+        lists = {"tokens": tokens, "logprobs": logprobs, "mask": mask}
+        version = self.policy_version
+        self._messages.add(role, content, name=name, tool_calls=tool_calls, policy_version=version, **lists)
+
+    @never_raises
+    def rewarded(self, reward: float, components: Mapping[str, float] | None = None) -> None:
+        """Set the reward of the trajectory.
+
+        Args:
+            reward: The reward.
+            components: The parts that it is made of, such as those of several verifiers, by name.
+        """
         self._reward = float(reward)
+        if components is not None:
+            self._components = {name_of(name): to_number(value) for name, value in components.items()}
 
     def ticket(self) -> Ticket:
         """Return the mapping that travels with the data to the trainer; it has JSON types only."""
@@ -133,9 +191,12 @@ class Trajectory(Rollout):
         ticket: Ticket = {"policy_version": versions, "tokens": tokens}
         if self._reward is not None:
             ticket["reward"] = self._reward
+        ticket |= self._origin
+        if self._components:
+            ticket["components"] = self._components
         if self._split is not None:
             ticket |= self._split.ticket(self._recorder.clock.now())
-        if self._recorded:
+        if self._recorded or self._messages is not None:
             here = self.get_span_context()
             ticket["traceparent"] = format_traceparent(SpanIds(here.trace_id, here.span_id))
         return ticket
@@ -144,6 +205,8 @@ class Trajectory(Rollout):
         """End the trajectory; a second call does nothing."""
         now = self._moment(end_time)
         if self._split is not None:
+            if self._split.is_open and self._messages is not None:
+                self._messages.close()
             self._split.close(now)
         if not self._ended:
             attributes: dict[str, Any] = {semconv.TRAJECTORY_TOKENS: sum(self._tokens.values())}

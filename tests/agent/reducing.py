@@ -31,12 +31,14 @@ def reducing(
     model: Flops | None = None,
     whole_world: bool = False,
     anomalies: bool = True,
+    messages: bool = True,
 ) -> Reducer:
     """Return a reducer that waits 10 s for the ranks."""
     vocabulary = Vocabulary(dialect)
     reductions = Reductions(patterns or {}, vocabulary.read, quantiles)
     settled = model or Flops()
-    return Reducer("run", reductions, vocabulary, settled, 10, state, whole_world=whole_world, anomalies=anomalies)
+    wanted = {"whole_world": whole_world, "anomalies": anomalies, "messages": messages}
+    return Reducer("run", reductions, vocabulary, settled, 10, state, **wanted)
 
 
 def started(rank: int = 0, *, attempt: int = 0, local: int = 1, role: str = "") -> Started:

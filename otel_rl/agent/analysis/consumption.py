@@ -80,7 +80,7 @@ def links(records: Iterable[Consumed]) -> list[SpanLink]:
     """Return a link to each trajectory that has a trace, with its attributes."""
     found: list[SpanLink] = []
     for record in records:
-        for one in _each(record):
+        for one in _each(record) if record.have_spans else ():
             if one.span_id:
                 attributes: dict[str, AttributeValue] = {
                     semconv.TRAJECTORY_OUTCOME: one.outcome,
@@ -94,6 +94,9 @@ def links(records: Iterable[Consumed]) -> list[SpanLink]:
 
 def trajectories(record: Consumed, attempt: int, rank: int) -> list[Trajectory]:
     """Return the trajectories that a rank recorded at once."""
+    count = len(record.rewards) // 8
+    advantages, losses = (array("d", raw) or [math.nan] * count for raw in (record.advantages, record.losses))
+    origins, components = record.origins or [("", "", "")] * count, record.components or [{}] * count
     return [
         Trajectory(
             attempt=attempt,
@@ -108,6 +111,12 @@ def trajectories(record: Consumed, attempt: int, rank: int) -> list[Trajectory]:
             tokens=one.tokens,
             versions=one.segments,
             number=number,
+            prompt_id=origins[number][0],
+            group_id=origins[number][1],
+            row=origins[number][2],
+            advantage=advantages[number],
+            loss=losses[number],
+            components=components[number],
         )
         for number, one in enumerate(_each(record))
     ]

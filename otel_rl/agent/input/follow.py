@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -29,6 +29,10 @@ logger = log_of(__name__)
 _OPEN_AT_ONCE = 128
 RECORDS_AT_ONCE = 20_000
 """Records of all journals that one read returns, to bound memory. The next read continues with the other journals."""
+_BYTES_AT_ONCE = 32 << 20
+"""Bytes of these records, after which no other journal is read."""
+_LARGEST_ITEM = 4 << 20
+"""Bytes of records that are sent to the head as one item."""
 _PROBES = 256
 """Quiet journals whose lock is checked in one read: 6 µs each."""
 _LOOKS_AT_THE_DEAD = 4
@@ -73,7 +77,8 @@ class Follower:
         self._quiet: set[str] = set()
         self._readers: OrderedDict[Path, Reader[Record]] = OrderedDict()
         self._queue: deque[str] = deque()
-        self._changed = self._looked = 0
+        self._changed = self._looked = self._bytes = 0
+        self.has_more = False  # whether the last read stopped at a limit
         self._losses = {"torn_bytes": 0, "retention": 0, "undecodable": 0, UNFINISHED: 0}
 
     @property
@@ -141,6 +146,7 @@ class Follower:
     def read(self, limit: int, now: int) -> list[Found]:
         """Return what is new, at most `limit` records from each journal; nothing if there is nothing in any."""
         found: list[Found] = []
+        self.has_more, self._bytes = False, 0
         probes, unprobed = _PROBES, 0
         for index in range(len(self._queue)):
             name = self._queue[0]
@@ -155,7 +161,8 @@ class Follower:
             elif not records:
                 unprobed = unprobed or index
             found += [Found(name, record) for record in records]
-            if len(found) > RECORDS_AT_ONCE:
+            if len(found) > RECORDS_AT_ONCE or self._bytes > _BYTES_AT_ONCE:
+                self.has_more = True
                 break
         else:
             self._queue.rotate(-unprobed)  # the next look begins with those that this one did not get to
@@ -176,6 +183,8 @@ class Follower:
         reader = journal.reader
         before = reader.skipped_bytes, reader.lost_records, reader.undecodable, reader.unfinished_bytes
         records = journal.read(limit, final=final)
+        self._bytes += reader.bytes_read
+        self.has_more |= reader.has_more
         after = reader.skipped_bytes, reader.lost_records, reader.undecodable, reader.unfinished_bytes
         if after != before:
             for reason, old, new in zip(self._losses, before, after, strict=True):
@@ -262,11 +271,22 @@ def forwarded(found: Iterable[Found], counts: dict[str, int]) -> list[Recorded]:
     """Return the records as items for the head, and count them."""
     encode = msgspec.msgpack.Encoder().encode
     of_journal: dict[str, list[bytes]] = {}
-    for journal, record in found:
-        of_journal.setdefault(journal, []).append(encode(record))
     items: list[Recorded] = []
-    for journal, raw in of_journal.items():
+
+    def send(journal: str) -> None:
+        raw = of_journal.pop(journal)
         first = counts.get(journal, 0)
         counts[journal] = first + len(raw)
         items.append(Recorded(journal, first, tuple(raw)))
+
+    sizes = Counter[str]()
+    for journal, record in found:
+        one = encode(record)
+        of_journal.setdefault(journal, []).append(one)
+        sizes[journal] += len(one)
+        if sizes[journal] > _LARGEST_ITEM:
+            send(journal)
+            sizes[journal] = 0
+    for journal in list(of_journal):
+        send(journal)
     return items

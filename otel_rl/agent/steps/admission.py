@@ -27,6 +27,7 @@ from otel_rl.journal.records import (
     StepEnded,
     StepStarted,
     Tabled,
+    Wrote,
 )
 
 if TYPE_CHECKING:
@@ -155,10 +156,27 @@ def _consumed(record: Consumed) -> None:
     times = [*record.parts.values(), *(seconds for _, *both in record.tools.values() for seconds in both)]
     if not all(0 <= seconds < math.inf for seconds in times):
         raise ValueError(f"invalid times of parts {times}: must be finite numbers of at least 0")
+    for found in (record.advantages, record.losses):
+        if len(found) not in (0, 8 * count):
+            raise ValueError(f"invalid scores of {len(found)} bytes for {count} trajectories")
+    for each in (record.origins, record.components, record.logprobs):
+        if len(each) not in (0, count):
+            raise ValueError(f"invalid number {len(each)} of values for {count} trajectories")
+    for raw in record.logprobs:
+        _doubles("log-probabilities", raw)
     for which, version, tokens in zip(segments[0::3], segments[1::3], segments[2::3], strict=True):
         _within("trajectory", which, 0, count)
         _within("version", version, -1, _INT64)
         _within("tokens", tokens, 0, 1 << 53)
+
+
+def _wrote(record: Wrote) -> None:
+    if len(record.trace_id) != _TRACE_ID or not record.span_id < 1 << 64:
+        raise ValueError(f"invalid ids {record.trace_id!r}, {record.span_id} of a trajectory")
+    for one in record.messages:
+        counts = {len(one.mask), len(one.tokens) / 4, len(one.logprobs) / 8} - {0}
+        if len(counts) > 1 or counts - {int(count) for count in counts}:
+            raise ValueError(f"invalid numbers {sorted(counts)} of tokens, log-probabilities and mask: must be equal")
 
 
 def _fingerprint(record: Fingerprint) -> None:
@@ -179,5 +197,6 @@ _CHECKERS: dict[type, Callable[[Any], None]] = {
     DeviceTimed: _device_timed,
     Consumed: _consumed,
     Fingerprint: _fingerprint,
+    Wrote: _wrote,
 }
 """The checks by kind of record."""

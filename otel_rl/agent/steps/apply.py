@@ -37,6 +37,7 @@ from otel_rl.journal.records import (
     StepEnded,
     StepStarted,
     Tabled,
+    Wrote,
 )
 from otel_rl.stats.pool import Pool
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from otel_rl.agent.analysis.goodput import Goodput
     from otel_rl.agent.analysis.usual_times import UsualTimes
     from otel_rl.agent.steps.forensics import Forensics
+    from otel_rl.agent.steps.message_buffer import MessageBuffer
     from otel_rl.agent.steps.state import Journal, State
     from otel_rl.export import Item, Span
 
@@ -62,10 +64,19 @@ class Applier:
         bounds: The limits of what the state holds.
         methods: The method for each kind of record.
         weights: The weights of the last versions.
+        messages: The messages of trajectories that wait for their step.
         phases: Phases that ended since they were last popped, for the instruments.
     """
 
-    def __init__(self, run_id: str, state: State, forensics: Forensics, goodput: Goodput, usual: UsualTimes) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        state: State,
+        forensics: Forensics,
+        goodput: Goodput,
+        usual: UsualTimes,
+        messages: MessageBuffer,
+    ) -> None:
         self._run_id, self._state, self._forensics, self._goodput = run_id, state, forensics, goodput
         self._usual = usual
         self.now = 0
@@ -73,6 +84,7 @@ class Applier:
         self.phases: list[Span] = []
         self.bounds = Bounds(state)
         self.weights = Weights()
+        self.messages = messages
         self.methods: dict[type[Record], Callable[[str, Journal, Any], Sequence[Item]]] = {
             StepStarted: self.begin_step,
             StepEnded: self.end_step,
@@ -82,6 +94,7 @@ class Applier:
             Observed: self._observe,
             Tabled: self._add_table,
             Consumed: self._consume,
+            Wrote: self._hold_messages,
             Fingerprint: self._compare_weights,
             OnDevice: self._await_device,
             DeviceTimed: self._time_on_device,
@@ -245,7 +258,12 @@ class Applier:
 
     def _consume(self, name: str, journal: Journal, record: Consumed) -> Sequence[Item]:
         journal.takes_part = True
+        record = self.messages.consume(journal.started.attempt, record)
         self.contribution(name, journal, record.step).consumed.append(record)
+        return ()
+
+    def _hold_messages(self, name: str, journal: Journal, record: Wrote) -> Sequence[Item]:
+        self.messages.add(name, record)
         return ()
 
     def _compare_weights(self, name: str, journal: Journal, record: Fingerprint) -> Sequence[Item]:

@@ -49,6 +49,7 @@ class Pipeline:
             whole_world=bool(manifest.receives),
             quarantine=quarantine,
             anomalies=how.rows.anomalies and not manifest.sends,  # the head has the rows of all machines
+            messages=not manifest.sends,
         )
         self.traces = TraceSampler(how.traces.ratio, self.vocabulary.phase, how.traces.budget, marks=everything)
         self.trackers = TrackerRows(how.rows, reductions)

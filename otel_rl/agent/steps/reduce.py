@@ -23,6 +23,7 @@ from otel_rl.agent.steps.closing import Closing
 from otel_rl.agent.steps.contribution import whole
 from otel_rl.agent.steps.ends import Ends, ended
 from otel_rl.agent.steps.forensics import Forensics
+from otel_rl.agent.steps.message_buffer import MOST_WAITING, MessageBuffer
 from otel_rl.agent.steps.reduced import Reduced
 from otel_rl.agent.steps.state import State, is_remote, stand_in
 from otel_rl.agent.steps.step_set import StepSet
@@ -50,7 +51,7 @@ class Reducer:
 
     A rank that is silent is waited for `deadline` seconds. With `whole_world`, the ranks of other machines are waited
     for too. The quarantine gets records that cannot be processed. With `anomalies`, rows are searched for signs that
-    the training is ill.
+    the training is ill. Without `messages`, those of trajectories are dropped.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Reducer:
         whole_world: bool = False,
         quarantine: Quarantine | None = None,
         anomalies: bool = True,
+        messages: bool = True,
     ) -> None:
         self.state = State() if state is None else state
         self.quarantine = Quarantine() if quarantine is None else quarantine
@@ -73,7 +75,8 @@ class Reducer:
         self.goodput = Goodput(self.state.time_spent, vocabulary.phase)
         self._attempts = Attempts(self.state, whole_world=whole_world)
         self.usual = UsualTimes()
-        self._applier = Applier(run_id, self.state, self.forensics, self.goodput, self.usual)
+        self.messages = MessageBuffer(self.state, MOST_WAITING if messages else 0)
+        self._applier = Applier(run_id, self.state, self.forensics, self.goodput, self.usual, self.messages)
         self.bounds, self.weights = self._applier.bounds, self._applier.weights
         self._ends = Ends(self.state, self._applier, self.forensics, self.goodput)
         wait = int(deadline * _NS)
@@ -188,6 +191,8 @@ class Reducer:
         self.state.closed.setdefault(attempt, StepSet()).add(number)
         step = whole(contributions, self._attempts.successions(attempt))
         found.add(self._closed.close(Closed(attempt, number, step, late)))
+        with self.quarantine.guard("choice of messages", f"attempt {attempt}, step {number}"):
+            found.items += self.messages.leave(attempt, number)
 
     def _with_ends(self, found: Reduced) -> Reduced:
         """Add signs of illness, the ends of processes and of the last attempt, and what began in between."""
@@ -217,7 +222,7 @@ class Reducer:
         if self._live or not of_last or self._closing.ranks_are_awaited(last) or state.steps.get(last):
             return []
         state.ended = ended(last, [*of_last.values()])
-        return [state.ended]
+        return [*self.messages.leave_all(last), state.ended]
 
     def _lose_silent_machines(self) -> list[Item]:
         """Count silent processes of other machines as lost once all local processes have ended.

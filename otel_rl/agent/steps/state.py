@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
@@ -13,7 +14,7 @@ from otel_rl.agent.steps.step_set import StepSet
 from otel_rl.agent.steps.window import Window
 from otel_rl.archive.now import Wait
 from otel_rl.export import Ended, Outcome
-from otel_rl.journal.records import UNKNOWN, DeviceMemory, DeviceSeen, Record, SpanStarted, Started
+from otel_rl.journal.records import UNKNOWN, DeviceMemory, DeviceSeen, Record, SpanStarted, Started, Wrote
 from otel_rl.journal.segments import Position
 
 _REMOTE = "@"
@@ -234,6 +235,32 @@ class Broken(msgspec.Struct):
     seen_at: int
 
 
+class Written(msgspec.Struct):
+    """The messages of a trajectory, until the step that trains on it has closed.
+
+    Attributes:
+        journal: The journal that they are from; empty while only the step is known.
+        records: The records that have them.
+        group: Its group; itself if it has none.
+        is_whole: If true, no more messages follow.
+        taken: The attempt and the step that trained on it or dropped it; `None` if none has.
+        reward: Its reward; NaN if unknown.
+        logprobs: Log-probabilities of its tokens in the trainer, as native doubles.
+        waited: Number of steps that have closed since.
+        size: Bytes that it takes, about.
+    """
+
+    group: str
+    journal: str = ""
+    records: list[Wrote] = []
+    is_whole: bool = False
+    taken: tuple[int, int] | None = None
+    reward: float = math.nan
+    logprobs: bytes = b""
+    waited: int = 0
+    size: int = 0
+
+
 class State(msgspec.Struct):
     """The state of the reducer; `steps`, `closed`, `parts` and `table_parts` are by attempt.
 
@@ -250,6 +277,7 @@ class State(msgspec.Struct):
         labels: The index of each device in metric names, by its UUID or another identity.
         renamed: The names of what was logged under a name that was taken: see `row_names`.
         broken: The reasons why waits can never end, which were reported and not withdrawn.
+        written: The messages of trajectories that wait for their step, by trace and span.
     """
 
     journals: dict[str, Journal] = {}
@@ -266,6 +294,7 @@ class State(msgspec.Struct):
     time_spent: TimeSpent = msgspec.field(default_factory=TimeSpent)
     renamed: dict[Source, str] = {}
     broken: dict[str, Broken] = {}
+    written: dict[str, Written] = {}
 
     def is_closed(self, attempt: int, step: int) -> bool:
         """Return whether a step has closed."""

@@ -1,0 +1,123 @@
+"""The cost of recording what the policy wrote: for the trainer, for the machine, and on disk."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import otel_rl
+from benchmarks.agent_cost import drain
+from benchmarks.measuring import TIMER, Contestant, compared, interleave
+from benchmarks.recording import recording
+from benchmarks.tables import Cell, Table
+from otel_rl.journal.atomic_files import disk_usage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TOKENS = 1000
+_AT_ONCE = 100
+"""Trajectories of a step: as many of this length are kept."""
+_TRAJECTORIES = int(os.environ.get("ROLLOUTS", "1000"))
+_ROUNDS = 3
+_OFF = "off"
+
+
+def measure() -> list[Table]:
+    """Return the trainer's time for a message, and the agent's for 1,000 trajectories with their size."""
+    return [_trainer(), _machine()]
+
+
+def _text(dice: np.random.Generator, words: int) -> str:
+    """Return words whose frequencies fall as in a language: a text of a few words would be compressed too well."""
+    return " ".join(f"w{n}" for n in dice.zipf(1.3, words) % 20_000)
+
+
+def _lists(dice: np.random.Generator) -> dict[str, Any]:
+    """Return tokens of a vocabulary of 150,000, log-probabilities with 32 bits, and a mask."""
+    logprobs = -dice.exponential(0.5, _TOKENS).astype(np.float32)
+    return {"tokens": dice.zipf(1.2, _TOKENS) % 150_000, "logprobs": logprobs, "mask": np.ones(_TOKENS, bool)}
+
+
+def _trainer() -> Table:
+    dice = np.random.default_rng(0)
+    texts = [_text(dice, 1000) for _ in range(64)]
+    arrays = [_lists(dice) for _ in range(64)]
+    lists = [{name: values.tolist() for name, values in one.items()} for one in arrays]
+    with recording(content=True) as run, run.step(0):
+        count = iter(range(1 << 40))
+
+        def call(more: list[dict[str, Any]] | None) -> None:
+            number = next(count)
+            with run.trajectory() as one:
+                one.message("assistant", texts[number % 64], **(more[number % 64] if more else {}))
+
+        def nothing() -> None:
+            with run.trajectory():
+                pass
+
+        contestants = [
+            Contestant("a trajectory without a message", nothing),
+            Contestant("a text of 1,000 words", partial(call, None)),
+            Contestant(f"the same with {_TOKENS:,} tokens, NumPy", partial(call, arrays)),
+            Contestant(f"the same with {_TOKENS:,} tokens, lists", partial(call, lists)),
+            TIMER,
+        ]
+        found = interleave(contestants, rounds=10, calls=100)
+    with recording() as run, run.step(0), run.trajectory() as one:
+        off = Contestant(_OFF, lambda: one.message("assistant", texts[0], **arrays[0]))
+        found |= interleave([off], rounds=10, calls=100)
+    note = "Each call is a trajectory with one message. `off`: the call of `message` without `content=True`."
+    return compared("Recording a message", found, "a trajectory without a message", note, short="none")
+
+
+def _record(run: otel_rl.Run, steps: int) -> None:
+    dice = np.random.default_rng(0)
+    for number in range(steps):
+        with run.step(number):
+            tickets = []
+            for place in range(_AT_ONCE):
+                lists = _lists(dice)
+                with run.trajectory(policy_version=number, group_id=f"{number}.{place // 8}") as one:
+                    one.message("user", _text(dice, 50))
+                    one.message("assistant", _text(dice, 750), **lists)
+                    one.generated(_TOKENS)
+                    one.rewarded(float(dice.random()))
+                tickets.append((one.ticket(), lists["logprobs"] + dice.normal(0, 0.01, _TOKENS)))
+            given = {"advantages": dice.normal(size=_AT_ONCE), "logprobs": [one for _, one in tickets]}
+            run.trained([ticket for ticket, _ in tickets], policy_version=number, **given)
+
+
+def _machine() -> Table:
+    steps = max(1, _TRAJECTORIES // _AT_ONCE)
+    sizes: dict[bool, list[float]] = {True: [], False: []}
+    cpu: dict[bool, list[float]] = {True: [], False: []}
+    tokens = [0]
+
+    def look(directory: Path, *, content: bool) -> None:
+        sizes[content].append(disk_usage(directory / "archive"))
+        if content:
+            tokens[0] = int(otel_rl.open_run(directory).sql("SELECT sum(len(tokens)) AS n FROM messages")["n"][0])
+
+    for _ in range(_ROUNDS):
+        for content in (True, False):
+            seen = partial(look, content=content)
+            cpu[content].append(drain((), steps, _record, seen, content=content).cpu_s)
+    kept = 1000 * steps * _AT_ONCE
+    rows: list[list[Cell]] = [
+        [
+            "with texts" if content else "without",
+            1000 * statistics.median(cpu[content]) / (steps * _AT_ONCE),
+            statistics.median(sizes[content]) / max(1, tokens[0]),
+        ]
+        for content in (True, False)
+    ]
+    note = (
+        f"{steps} steps of {_AT_ONCE} trajectories with 800 words, {_TOKENS:,} tokens, and log-probabilities of engine "
+        f"and trainer; {100 * tokens[0] / kept:.0f} % of the tokens are kept. The agent's start and end are in it."
+    )
+    return Table("The agent and the archive", ["who", "CPU s per 1,000 trajectories", "bytes per token"], rows, note)

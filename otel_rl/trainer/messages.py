@@ -1,0 +1,130 @@
+"""Messages of trajectories, as records: without secrets, packed, and within limits."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from otel_rl.convert.completions import message_text
+from otel_rl.convert.tables import clean_text
+from otel_rl.convert.values import packed
+from otel_rl.errors.redaction import without_secret
+from otel_rl.errors.texts import encodable_text, text_of
+from otel_rl.journal.records import LONGEST_TEXT, MOST_TOKENS, UNKNOWN, WrittenMessage, Wrote
+
+if TYPE_CHECKING:
+    from otel_rl.trainer.recorder import Recorder
+
+TRAJECTORY_BYTES = 4 << 20
+"""Bytes of the messages of a trajectory that are recorded: as many as an agent keeps of a step."""
+_OVERHEAD = 64
+_LONGEST_NAME = 256
+_DEEPEST = 8
+"""Levels of the arguments of a tool call."""
+_TRUTH = bytes([0, *[1] * 255])
+_CODES = {"tokens": "i", "logprobs": "d", "mask": "B"}
+"""Codes of the arrays that belong to the tokens of a message."""
+
+
+class MessageWriter:
+    """Writes the messages of one trajectory; each is durable when `add` returns.
+
+    Args:
+        recorder: The writer of records.
+        ids: Trace id and span id of the trajectory.
+        group_id: Identity of its group; empty if unknown.
+    """
+
+    def __init__(self, recorder: Recorder, ids: tuple[bytes, int], group_id: str) -> None:
+        self._recorder, self._ids, self._group_id = recorder, ids, group_id
+        self._numbers = count()
+        self._room = TRAJECTORY_BYTES
+
+    def add(
+        self,
+        author: object,
+        content: object,
+        *,
+        name: object = "",
+        tool_calls: object = None,
+        policy_version: int = UNKNOWN,
+        **lists: object,
+    ) -> None:
+        """Record a message; `lists` are its `tokens`, `logprobs` and `mask`, each optional."""
+        recorder = self._recorder
+        if self._room < _OVERHEAD:
+            recorder.refuse("message_limits", f"a trajectory has more than {TRAJECTORY_BYTES >> 20} MiB of messages")
+            return
+        text, cut, secrets = clean_text(message_text({"content": content}), min(LONGEST_TEXT, self._room), "content")
+        calls = "" if tool_calls is None else self._calls(tool_calls)
+        if secrets and lists.get("tokens") is not None:
+            lists["tokens"] = None  # they spell the secret
+            recorder.refuse("message_limits", "the tokens of a message with a secret are not recorded")
+        numbers = self._numbers_of(lists)
+        size = len(text.encode()) + len(calls) + sum(map(len, numbers.values()))
+        if size > self._room and any(numbers.values()):
+            size -= sum(map(len, numbers.values()))
+            numbers = dict.fromkeys(numbers, b"")
+            recorder.refuse("message_limits", "tokens beyond the limits of a trajectory are not recorded")
+        if cut:
+            recorder.refuse("message_limits", f"a message has {cut} characters beyond the limits")
+        self._room -= size + _OVERHEAD
+        called = text_of(name)[:_LONGEST_NAME]
+        message = WrittenMessage(text_of(author)[:_LONGEST_NAME], text, called, cut, calls, policy_version, **numbers)
+        self._write([message], is_last=False)
+
+    def close(self) -> None:
+        """Record that no more messages follow."""
+        self._write([], is_last=True)
+
+    def _write(self, messages: list[WrittenMessage], *, is_last: bool) -> None:
+        now = self._recorder.clock.now()
+        self._recorder.write(Wrote(now, *self._ids, self._group_id, next(self._numbers), messages, is_last))
+
+    def _numbers_of(self, lists: Mapping[str, object]) -> dict[str, bytes]:
+        """Return the lists of a message as native numbers; refuse those that are not numbers, or not of all tokens."""
+        found: dict[str, bytes] = {}
+        length = 0
+        for what, code in _CODES.items():
+            if lists.get(what) is None:
+                continue
+            try:
+                raw = packed(code, lists[what])
+            except Exception as error:  # a foreign object may raise anything
+                self._recorder.refuse("message", f"message: {what}: {text_of(error)}")
+                continue
+            number = len(raw) // array(code).itemsize
+            length = length or number
+            if number > MOST_TOKENS:
+                self._recorder.refuse("message_limits", f"message: more than {MOST_TOKENS} {what} are not recorded")
+            elif number != length:
+                self._recorder.refuse("message", f"message: {what}: {number} values for {length} tokens")
+            else:
+                found[what] = raw.translate(_TRUTH) if code == "B" else raw
+        return found
+
+    def _calls(self, tool_calls: object) -> str:
+        """Return tool calls as JSON without secrets; refuse those that are too long."""
+        text = json.dumps(_plain("tool_calls", tool_calls, _DEEPEST), ensure_ascii=False, separators=(",", ":"))
+        if len(text) <= LONGEST_TEXT:
+            return text
+        self._recorder.refuse("message_limits", f"tool calls of more than {LONGEST_TEXT} characters are not recorded")
+        return ""
+
+
+def _plain(name: str, value: Any, deepest: int) -> Any:
+    """Return a value of JSON types, without secrets; what is nested too deeply, or is not of them, becomes a text."""
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if hasattr(value, "model_dump"):  # a message of OpenAI's library
+        value = value.model_dump()
+    if deepest and isinstance(value, Mapping):
+        return {encodable_text(text_of(key)): _plain(text_of(key), one, deepest - 1) for key, one in value.items()}
+    if deepest and isinstance(value, (list, tuple)):
+        return [_plain(name, one, deepest - 1) for one in value]
+    if isinstance(value, float) and value - value == 0:  # finite
+        return value
+    return encodable_text(without_secret(name, value[:LONGEST_TEXT] if isinstance(value, str) else text_of(value)))
