@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +15,7 @@ import otel_rl
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for
-from tests.processes import start_python
+from tests.processes import start
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +33,7 @@ for line in sys.stdin:
         one.message("assistant", f"answer {number}", tokens=[number, 7], logprobs=[-0.5, -0.25], mask=[True, True])
         if number == 5:
             print("null", flush=True)  # it is killed inside of this trajectory
-            input_forever = sys.stdin.read()
+            sys.stdin.read()
         one.rewarded(number / 10, components={"verifier": number / 10})
     print(json.dumps(one.ticket()), flush=True)
 run.finish(30)
@@ -46,7 +48,7 @@ def test_a_worker_and_a_trainer(tmp_path: Path, *, kills_agent: bool) -> None:
     a trajectory.
     """
     run = otel_rl.init(dir=tmp_path / "runs", exporters=[], content=True, quiet=True, hardware=False)
-    worker = start_python(_WORKER, tmp_path, **run.environment())
+    worker = start([sys.executable, "-c", _WORKER], tmp_path, stdin=subprocess.PIPE, **run.environment())
     with worker:
         assert worker.stdin is not None
         assert worker.stdout is not None
