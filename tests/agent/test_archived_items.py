@@ -13,7 +13,7 @@ from otel_rl.agent.input.environment import command_of, commit_of, software
 from otel_rl.export import Process, Trajectory
 from otel_rl.journal.record_events import Lost, Revived
 from otel_rl.journal.records import DeviceSeen, Finished, StepStarted
-from otel_rl.trainer.tickets import consumed
+from otel_rl.trainer.tickets import NO_SCORES, Scores, consumed
 from tests.agent.reducing import S, feed, logged, reducing, started, step
 
 if TYPE_CHECKING:
@@ -58,15 +58,18 @@ def test_a_process_that_comes_to_life_again() -> None:
 def test_trajectories_that_a_step_trained_on_or_dropped() -> None:
     """Each is an item, with its versions, tokens, reward and trace."""
     traced = {"policy_version": [3, 4], "tokens": [5, 7], "reward": 0.5, "traceparent": f"00-{1:032x}-{2:016x}-01"}
+    traced |= {"prompt_id": "p", "group_id": "g", "row": 17, "components": {"format": 1}}
     plain = {"policy_version": None, "tokens": 9}
     reducer = reducing()
     feed(reducer, "rank2", started(2, local=1), StepStarted(8, S, b""))
-    for outcome, ticket in (("trained", [traced, plain]), ("stale", [plain])):
-        feed(reducer, "rank2", *consumed(ticket, 8, 2 * S, 4, outcome, pytest.fail))
+    scores = Scores(advantages=(0.25, -0.25), losses=(1.5, 2.5))
+    for outcome, ticket, found in (("trained", [traced, plain], scores), ("stale", [plain], NO_SCORES)):
+        feed(reducer, "rank2", *consumed(ticket, 8, 2 * S, 4, outcome, pytest.fail, found))
     items = feed(reducer, "rank2", StepStarted(9, 3 * S, b""))
     found = [item for item in items if isinstance(item, Trajectory)]
+    known = (0, 8, 2 * S, 2, "trained", 4, f"{1:032x}", f"{2:016x}", 0.5, 12, ((3, 5), (4, 7)), 0)
 
-    assert found[0] == Trajectory(0, 8, 2 * S, 2, "trained", 4, f"{1:032x}", f"{2:016x}", 0.5, 12, ((3, 5), (4, 7)), 0)
+    assert found[0] == Trajectory(*known, "p", "g", "17", 0.25, 1.5, {"format": 1.0})
     assert [(one.outcome, one.trace_id, one.tokens, one.number) for one in found[1:]] == [
         ("trained", "", 9, 1),
         ("stale", "", 9, 0),

@@ -24,6 +24,7 @@ from tests.processes import journal_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     RecordsOf = Callable[..., list[Record]]
 
@@ -178,10 +179,12 @@ def targets(run: Run) -> Iterator[tuple[object, type]]:
             yield trajectory, Trajectory
 
 
+@pytest.mark.parametrize("content", [False, True])
 @pytest.mark.parametrize("number", range(len(WRONG)))
-def test_nothing_raises(recording: Run, number: int) -> None:
+def test_nothing_raises(tmp_path: Path, number: int, *, content: bool) -> None:
     """Each public method of a run and of its spans takes each wrong value; what comes next is recorded, readable."""
     wrong = WRONG[number]
+    recording = otel_rl.init(agent="off", exporters=[], dir=tmp_path, quiet=True, project="test", content=content)
     with recording.step(0):
         pass
     for target, kind in targets(recording):

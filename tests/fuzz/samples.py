@@ -58,17 +58,19 @@ _STEPS = 3
 
 def recorded(place: Path) -> otel_rl.Run:
     """Record a short run with records of nearly every kind; no agent has read it."""
-    run = otel_rl.init(dir=place, id="run", project="p", exporters=["jsonl"], agent="off", quiet=True, hardware=False)
+    how = {"exporters": ["jsonl"], "agent": "off", "quiet": True, "hardware": False, "content": True}
+    run = otel_rl.init(dir=place, id="run", project="p", **how)
     run.params({"lr": 1e-6, "model": {"name": "tiny"}})
     for number in range(_STEPS):
         with run.step(number):
             with run.phase("generate", tokens=5), run.trajectory(policy_version=number) as trajectory:
                 with trajectory.part("tool", name="search"):
                     pass
+                trajectory.message("assistant", "a", tokens=[1, 2], logprobs=[-0.5, -1.5], mask=[True, False])
                 trajectory.generated(7)
                 trajectory.rewarded(0.5)
             with run.phase("train"):
-                run.trained([trajectory.ticket()], policy_version=number)
+                run.trained([trajectory.ticket()], policy_version=number, advantages=[0.5], logprobs=[[-0.5, -1.5]])
                 run.log({"loss": 1.0 / (number + 1), "nan": float("nan"), "reward": [0.5, 1.0]}, weight=2)
             run.table("samples", [{"prompt": "a", "reward": 0.5}])
             run.event("rl.checkpoint", path="x")

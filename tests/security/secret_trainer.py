@@ -87,8 +87,14 @@ def main(directory: str) -> None:
             run.table("named", {name: [value, value] for name, value in named.items()})
             run.completions([MARKER] * len(texts), [f"say {text}" for text in texts])
             run.queue(f"queue {texts[7]}", depth=1)
-            with run.trajectory(text=texts[8]) as trajectory, trajectory.part("tool", name=f"tool {texts[9]}"):
-                pass
+            with run.trajectory(text=texts[8], group_id=texts[6]) as trajectory:
+                with trajectory.part("tool", name=f"tool {texts[9]}"):
+                    pass
+                for text in texts:
+                    calls = [{"name": f"call {text}", "arguments": json.dumps({"text": text, **named})}]
+                    trajectory.message(f"author {text}", f"say {text}", name=f"tool {text}", tool_calls=calls)
+                trajectory.message("assistant", MARKER, tool_calls=[named])
+                trajectory.rewarded(0.5, components={f"component {texts[7]}": 0.5})
             run.dropped([trajectory.ticket()], reason=f"reason {texts[10]}")
     for text in texts:
         log.warning("a warning with %s", text)

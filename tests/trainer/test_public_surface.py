@@ -74,7 +74,7 @@ def test_dir_of_spans(recording: otel_rl.Run) -> None:
 
     assert public(step) == _OF_SPANS | {"number"}
     assert public(phase) == _OF_PHASES
-    assert public(trajectory) == _OF_PHASES | {"generated", "rewarded", "ticket", "policy_version"}
+    assert public(trajectory) == _OF_PHASES | {"generated", "message", "rewarded", "ticket", "policy_version"}
     assert public(part) == _OF_PHASES
 
 
