@@ -143,7 +143,7 @@ def test_a_trajectory_that_no_step_takes(reducer: Reducer) -> None:
 
 @pytest.mark.parametrize("end", [Finished(9 * S), Lost(9 * S)])
 def test_the_end_of_the_run(reducer: Reducer, end: Record) -> None:
-    """What still waits leaves before it, also of a worker that was killed in a trajectory."""
+    """All that still waits leaves before it, also of a worker that was killed in a trajectory."""
     feed(reducer, WORKER, wrote(1, "q", ends=False), end)
     found = feed(reducer, RANK, Finished(9 * S))
 

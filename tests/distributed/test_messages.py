@@ -1,4 +1,4 @@
-"""What the policy wrote, from a rollout worker and a trainer in processes of their own, through their agent."""
+"""Messages of a rollout worker that a trainer, in a process of its own, trains on: through their agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the policy wrote, as a trainer and a rollout worker record it."""
+"""Messages and scores of trajectories, as a trainer and a rollout worker record them."""
 
 from __future__ import annotations
 

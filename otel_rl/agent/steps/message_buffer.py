@@ -2,8 +2,8 @@
 
 A rollout worker records messages, and a rank of the trainer records, earlier or later and maybe on another machine,
 that a step trained on the trajectory. A trajectory that no step takes leaves after some steps, with the number of the
-step that is open then. What waits is part of every checkpoint, so it is bounded: of more, whole groups are left out by
-a hash of their identity.
+step that is open then. All that waits is part of every checkpoint, so it is bounded: of more, whole groups are left out
+by a hash of their identity.
 """
 
 from __future__ import annotations
