@@ -186,22 +186,8 @@ def to_samples(value: object) -> bytes:
     if isinstance(value, _SEQUENCES):
         plain = PLAIN.issuperset(map(type, value))
         return array("d", value if plain else [to_number(item) for item in value]).tobytes()
-    _check_plain(value)
-    if value.ndim != 1:  # type: ignore[attr-defined] # whatever comes here has it
-        raise Unconvertible(_SHAPE.format(tuple(value.shape)))  # type: ignore[attr-defined]
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        value = _numpy_of(value, torch)
-    numpy = sys.modules.get("numpy")
-    if numpy is None:  # torch without NumPy
-        return array("d", value.tolist()).tobytes()  # type: ignore[attr-defined]
-    found = numpy.asarray(value.compressed() if hasattr(value, "compressed") else value)
-    if value.size and not found.size:  # type: ignore[attr-defined] # an array
-        raise Unconvertible("all values are masked; leave it out")
-    if found.dtype.kind not in "fiub" and found.dtype.type.__module__ != "ml_dtypes":  # JAX's short floats and integers
-        advice = "abs(x)" if found.dtype.kind == "c" else "x.astype(float)"
-        raise Unconvertible(f"an array of {found.dtype} where numbers are expected; log {advice}")
-    return found.astype("=f8", copy=False).tobytes()  # type: ignore[no-any-return]
+    found = _on_host(value)
+    return found.tobytes() if isinstance(found, array) else found.astype("=f8", copy=False).tobytes()
 
 
 def packed(code: str, values: object) -> bytes:
@@ -210,16 +196,51 @@ def packed(code: str, values: object) -> bytes:
     Raises:
         Unconvertible: As in `to_samples`, or a number is not an integer that fits.
     """
+    if isinstance(values, (list, tuple)) and _SCALARS[code].issuperset(map(type, values)):
+        given, found = values, None
+    elif code == "d":
+        return to_samples(values)
+    elif isinstance(values, _SEQUENCES):
+        given, found = [to_whole(item) for item in values], None
+    elif not hasattr(values, "ndim"):
+        raise Unconvertible(f"a {type(values).__name__} where a list of numbers is expected")
+    elif isinstance(given := _on_host(values), array):
+        found = None
+    else:
+        with sys.modules["numpy"].errstate(invalid="ignore"):  # NaN is refused below
+            found = given.astype(f"={code}")
     try:
-        if isinstance(values, (list, tuple)) and _SCALARS[code].issuperset(map(type, values)):
-            return array(code, values).tobytes()
-        doubles = array("d", to_samples(values))
-        found = doubles if code == "d" else array(code, map(int, doubles))
-    except (OverflowError, ValueError) as error:
+        if found is None:
+            return array(code, given).tobytes()
+    except OverflowError as error:
         raise Unconvertible(f"integers are expected: {error}") from None
-    if found is not doubles and found != doubles:
-        raise Unconvertible("integers are expected, not fractions")
-    return found.tobytes()
+    if not (found == given).all():
+        raise Unconvertible("integers are expected that fit, not fractions")
+    return found.tobytes()  # type: ignore[no-any-return] # an array of NumPy
+
+
+def _on_host(value: Any) -> Any:
+    """Return the numbers of a 1-D array or tensor as an array of NumPy, or of Python if there is no NumPy.
+
+    Raises:
+        Unconvertible: As in `to_samples`.
+    """
+    _check_plain(value)
+    if value.ndim != 1:
+        raise Unconvertible(_SHAPE.format(tuple(value.shape)))
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        value = _numpy_of(value, torch)
+    numpy = sys.modules.get("numpy")
+    if numpy is None:  # torch without NumPy
+        return array("d", value.tolist())
+    found = numpy.asarray(value.compressed() if hasattr(value, "compressed") else value)
+    if value.size and not found.size:
+        raise Unconvertible("all values are masked; leave it out")
+    if found.dtype.kind not in "fiub" and found.dtype.type.__module__ != "ml_dtypes":  # JAX's short floats and integers
+        advice = "abs(x)" if found.dtype.kind == "c" else "x.astype(float)"
+        raise Unconvertible(f"an array of {found.dtype} where numbers are expected; log {advice}")
+    return found
 
 
 def _numpy_of(tensor: Any, torch: Any) -> Any:

@@ -61,6 +61,7 @@ def spans_of_others(run: Run, number: int) -> None:
 
 def trajectories(run: Run, number: int) -> None:
     with run.rollout(policy_version=1), run.trajectory(policy_version=1) as one:
+        one.message("assistant", "text", tokens=[1, 2])
         one.generated(5, 1)
         one.rewarded(0.5)
         ticket = one.ticket()
