@@ -1,8 +1,9 @@
-"""Keeps an archive below its limit: old spans are thinned, everything else stays.
+"""Keeps an archive below its limit: old messages and spans are thinned, everything else stays.
 
-Of the oldest file of spans, the failed ones, the roots of steps, and the slowest of each name stay; of the others,
-every eighth trace. A file that was thinned again has every 64th, and so on. The range in the name of a file says how
-many spans it had, so that the number of those that were left out is known; a note in its footer says how often it was
+Of the oldest file of messages, those of every eighth trajectory stay. Of the oldest file of spans, the failed ones, the
+roots of steps, and the slowest of each name stay; of the others, every eighth trace. A file that was thinned again has
+every 64th, and so on. The range in the name of a file says how many lines it had, so that the number of those that were
+left out is known; a note in its footer says how often it was
 thinned, so that an archive that cannot become smaller is not read again and again.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -19,13 +20,16 @@ from arro3.core import Array
 from otel_rl import semconv
 from otel_rl.archive import files
 from otel_rl.archive.columns import SEALED, from_parquet, note_in, to_parquet
-from otel_rl.archive.tables import SPANS
+from otel_rl.archive.tables import MESSAGES, SPANS
 from otel_rl.journal.atomic_files import disk_usage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from arro3.core import RecordBatch
+
+    from otel_rl.archive.tables import Table
 
 _SHARE = 8
 _SLOWEST = 32
@@ -36,15 +40,16 @@ _NOTE = "otel_rl.thinned"
 
 
 class Thinner:
-    """Thins the sealed spans of a machine, the oldest and fullest files first, until the archive fits its limit."""
+    """Thins sealed files of a machine, the oldest and fullest files first, until the archive fits its limit."""
 
     def __init__(self, place: Path, limit_bytes: int) -> None:
         self._place, self._limit_bytes = place, limit_bytes
         self._passes: dict[Path, int] = {}  # of each file that was looked at
-        self._delete_fuller()
+        for table in _CHOSEN:
+            self._delete_fuller(table)
 
     def thin(self) -> None:
-        """Thin spans if the archive is larger than its limit.
+        """Thin messages and spans if the archive is larger than its limit.
 
         Raises:
             OSError: A file cannot be read or written now.
@@ -53,25 +58,26 @@ class Thinner:
             return
         sizes = {path: path.stat().st_size for path in self._place.rglob("*.parquet")}
         size = sum(sizes.values())
-        for passes in range(_MOST_PASSES):
-            for file in files.covering(files.listed(self._place / SPANS.name)):
+        for passes, table in product(range(_MOST_PASSES), _CHOSEN):
+            for file in files.covering(files.listed(self._place / table.name)):
                 if size <= self._limit_bytes:
                     return
                 if self._passes_of(file) == passes:
-                    size += self._thin(file, passes + 1) - sizes.get(file.path, 0)
+                    size += self._thin(table, file, passes + 1) - sizes.get(file.path, 0)
 
-    def _thin(self, file: files.File, passes: int) -> int:
+    def _thin(self, table: Table, file: files.File, passes: int) -> int:
         """Thin a file for the so many-th time, and return its size."""
+        chosen = _CHOSEN[table]
         try:
-            spans = from_parquet(SPANS, files.read(file))
+            lines = from_parquet(table, files.read(file))
         except files.DamagedError:  # the reader names it; the others can still be thinned
             self._passes[file.path] = _MOST_PASSES
             return file.path.stat().st_size
-        kept = chosen(spans, _SHARE**passes)
+        kept = chosen(lines, _SHARE**passes)
         self._passes[file.path] = passes
-        if len(kept) == spans.num_rows:  # the same file would be written, and then deleted
+        if len(kept) == lines.num_rows:  # the same file would be written, and then deleted
             return file.path.stat().st_size
-        some = spans.take(Array.from_buffer(array("i", kept)))
+        some = lines.take(Array.from_buffer(array("i", kept)))
         while passes < _MOST_PASSES and len(chosen(some, _SHARE ** (passes + 1))) == len(kept):
             passes += 1  # the next one would change nothing
         data = to_parquet([some], compression=SEALED, notes={_NOTE: str(passes)})
@@ -87,9 +93,9 @@ class Thinner:
             self._passes[file.path] = int(note) if note.isdecimal() else 0
         return self._passes[file.path]
 
-    def _delete_fuller(self) -> None:
+    def _delete_fuller(self, table: Table) -> None:
         """Delete the file that a thinned one replaces, if the writer was killed before it did."""
-        every = files.listed(self._place / SPANS.name)
+        every = files.listed(self._place / table.name)
         ranges = Counter(file[:2] for file in every)
         twice = [file for file in every if ranges[file[:2]] > 1 and files.is_intact(file)]
         twice.sort(key=lambda file: (file[:2], -self._passes_of(file)))
@@ -98,10 +104,16 @@ class Thinner:
                 other.path.unlink(missing_ok=True)
 
 
-def chosen(spans: RecordBatch, share: int) -> list[int]:
-    """Return the numbers of the lines that stay, in order: one trace of `share`, and what is always worth it."""
+def messages(lines: RecordBatch, share: int) -> list[int]:
+    """Return the numbers of the messages that stay, in order: those of one trajectory of `share`."""
+    trace_ids = lines.column("trace_id").to_pylist()
+    return [number for number, trace_id in enumerate(trace_ids) if crc32(trace_id.encode()) % share == 0]
+
+
+def spans(lines: RecordBatch, share: int) -> list[int]:
+    """Return the numbers of the spans that stay, in order: one trace of `share`, and what is always worth it."""
     trace_ids, names, errors, durations = (
-        spans.column(name).to_pylist() for name in ("trace_id", "name", "error", "duration_ns")
+        lines.column(name).to_pylist() for name in ("trace_id", "name", "error", "duration_ns")
     )
     by_name: defaultdict[str, list[int]] = defaultdict(list)
     kept: set[int] = set()
@@ -112,3 +124,7 @@ def chosen(spans: RecordBatch, share: int) -> list[int]:
     for numbers in by_name.values():
         kept.update(sorted(numbers, key=lambda number: -durations[number])[:_SLOWEST])
     return sorted(kept)
+
+
+_CHOSEN: dict[Table, Callable[[RecordBatch, int], list[int]]] = {MESSAGES: messages, SPANS: spans}
+"""Functions that choose the lines that stay, by table; the first table is thinned first."""

@@ -229,7 +229,7 @@ class Settings(AgentSettings, frozen=True, kw_only=True):
             launcher's, or without `head` all. 0 if unknown.
         idle_timeout: Seconds without a living trainer or progress after which the agent ends.
         journal_limit: Maximum size in bytes of the undelivered journal of each process, and of the outbox.
-        archive_limit: Size in bytes of the archive above which old spans are thinned; 0 for no archive.
+        archive_limit: Size in bytes of the archive above which old messages and spans are thinned; 0 for no archive.
         on_event: A command, or the URL of a webhook, that gets each event of otel-rl as JSON. The command gets it on
             standard input; it is split into words as in a shell, and no shell runs it.
     """

@@ -83,7 +83,7 @@ def test_a_message_has_the_step_that_trained_on_it(reducer: Reducer) -> None:
     assert reducer.state.written == {}
 
 
-@pytest.mark.parametrize("order", permutations(range(3)))
+@pytest.mark.parametrize("order", [*permutations(range(3))])
 def test_the_order_of_arrival_does_not_matter(reducer: Reducer, order: tuple[int, ...]) -> None:
     """Messages and the step that took them come from different processes, maybe of different machines."""
     logprobs = [array("d", [-0.5, -1.5]).tobytes()]
@@ -259,3 +259,46 @@ def test_invalid_records_are_put_into_quarantine(reducer: Reducer, bad: Wrote) -
 
     assert reducer.quarantine.count == 1
     assert len(reducer.state.written) == 1
+
+
+def test_a_long_trajectory_waits_until_it_ends(reducer: Reducer) -> None:
+    """An agent may work for many steps of the trainer: its messages stay together, whatever closes meanwhile."""
+    feed(reducer, WORKER, wrote(1, "q", ends=False))
+    between = [shown(feed(reducer, RANK, StepStarted(n, n * S, b""))) for n in range(4, 14)]
+    feed(reducer, WORKER, wrote(1, "a", number=1))
+    feed(reducer, RANK, *took(13, 1))
+    late = feed(reducer, RANK, StepStarted(14, 14 * S, b""))
+
+    assert between == [[]] * 10
+    assert shown(late) == [(13, 1, "q"), (13, 1, "a")]
+
+
+def test_a_trajectory_that_is_trained_on_twice(reducer: Reducer) -> None:
+    """Such as in each epoch of PPO: the log-probabilities of the last call that has some count, once."""
+    logprobs = [[array("d", [-value] * 2).tobytes()] for value in (1.0, 2.0)]
+    feed(reducer, WORKER, wrote(1, "q", "a"))
+    for found in logprobs:
+        feed(reducer, RANK, *took(3, 1, logprobs=found))
+    feed(reducer, RANK, *took(3, 1))
+    found = messages(feed(reducer, RANK, StepStarted(4, 9 * S, b"")))
+
+    assert [one.trainer_logprobs for one in found] == [b"", logprobs[1][0]]
+
+
+def test_trajectories_that_are_all_of_one_group(reducer: Reducer) -> None:
+    """A group that is larger than what may wait is sampled, not dropped."""
+    for n in range(1, 1001):
+        feed(reducer, WORKER, wrote(n, "q", group="train", size=20_000))
+    found = feed(reducer, RANK, *took(3, *range(1, 1001)), StepStarted(4, 9 * S, b""))
+
+    assert 3 << 20 < sum(len(one.text) for one in messages(found)) <= 4 << 20
+    assert len(messages(found)) + reducer.messages.left_out == 1000
+
+
+def test_trajectories_whose_messages_never_come(reducer: Reducer) -> None:
+    """A worker may record a few only: the others do not fill the checkpoint."""
+    feed(reducer, WORKER, wrote(1, "q", "a"))
+    for n in range(4, 8):
+        feed(reducer, RANK, *took(n - 1, *range(1000 * n, 1000 * n + 500)), StepStarted(n, n * S, b""))
+
+    assert len(reducer.state.written) <= 1001

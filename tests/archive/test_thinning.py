@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from random import Random
 from typing import TYPE_CHECKING
 
 import otel_rl
 from otel_rl.archive import files
-from otel_rl.archive.tables import ROWS, SPANS
+from otel_rl.archive.tables import MESSAGES, ROWS, SPANS
 from otel_rl.archive.writer import KINDS, Writer, read
-from otel_rl.export import Row, Span
+from otel_rl.export import Message, Row, Span
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,3 +122,26 @@ def test_a_damaged_file_is_passed_over(tmp_path: Path) -> None:
     assert damaged.read_bytes() == content
     assert not any(path.exists() for path in others)
     assert files.holes(files.listed(tmp_path / "node1" / SPANS.name)) == []
+
+
+def test_old_messages_are_thinned_first(tmp_path: Path) -> None:
+    """Whole trajectories stay, one of eight, before any span goes; what the newest steps have stays."""
+    place = tmp_path / "node1"
+    writer = Writer(place, 600_000)
+    tokens = [Random(n).randbytes(1200) for n in range(800)]
+    for n in range(800):
+        where = (f"{n // 2:032x}", f"{n // 2:016x}", n % 2)
+        writer.add(Message(0, n // 8, n, "", 0, *where, "assistant", "", f"text {n}", tokens=tokens[n]))
+        writer.add(Span("rl.phase", *where[:2], "", n, n + 1))
+        if n % 200 == 199:
+            writer.save(seals=True)
+    found = files.of_table(place, MESSAGES.name)
+    kept = [item for file in found for item in read(place, (MESSAGES,), file) if isinstance(item, Message)]
+    of_each = Counter(one.trace_id for one in kept)
+
+    assert 100 < len(kept) < 800
+    assert set(of_each.values()) == {2}
+    assert all(one.tokens == tokens[int(one.text.split()[1])] for one in kept)
+    assert {f"{n:032x}" for n in range(300, 400)} <= of_each.keys()
+    assert len(spans_of(place)) == 800
+    assert files.holes(found) == []

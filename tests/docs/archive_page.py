@@ -16,7 +16,7 @@ The archive has everything that a run recorded, as Parquet files below `archive/
 
 | place | what it is |
 |---|---|
-| `archive/MACHINE/TABLE/FIRST-END.CRC32.parquet` | sealed files: they never overlap, and only old spans are thinned |
+| `archive/MACHINE/TABLE/FIRST-END.CRC32.parquet` | sealed files, without overlap; old messages and spans are thinned |
 | `archive/MACHINE/tail/TABLE/FIRST-END.CRC32.parquet` | young files, until they are merged into a sealed one |
 | `archive/MACHINE/now.json` | the open steps and phases, and [waits](../how-to/what-is-owed.md), at most a second old |
 
@@ -26,8 +26,8 @@ The archive has everything that a run recorded, as Parquet files below `archive/
 - Let other engines read sealed files only, so that they see no line twice. Of a run that goes on, they miss about the
   last 1,024 steps. `open_run` reads young files too. When a run ends, all files are sealed.
 - A range in a file's name can cover those of other young files, which were merged into it. The longest range counts.
-- While old spans are thinned, the thinned file and the one that it replaces are both there for some milliseconds, or
-  until the agent is started again if it is killed then. A plain glob counts these spans twice, `open_run` once.
+- While old files are thinned, the thinned file and the one that it replaces are both there for some milliseconds, or
+  until the agent is started again if it is killed then. A plain glob counts these lines twice, `open_run` once.
 - All tables are long: a new metric adds lines to `rows`, and changes no schema. Later versions add columns at the end.
 - Columns of type `json` are texts in JSON. NaN and the infinities in them are objects such as `{"$float": "NaN"}`.
 

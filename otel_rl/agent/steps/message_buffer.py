@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter
 from operator import sub
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ _ROOM = 0.75
 """Fraction of it that stays when there are more."""
 _MOST_STEPS = 4
 """Steps that close before a trajectory counts as one that no step takes."""
+_ALL = 1 << 32
 _OVERHEAD = 96
 _ASSISTANT = "assistant"
 
@@ -56,7 +58,8 @@ class MessageBuffer:
         self._state, self._most = state, most
         self._size = sum(one.size for one in state.written.values())
         self._is_used = bool(state.written)
-        self._below = 1 << 32  # lots of the groups that may wait
+        self._below = _ALL  # lots of the groups that may wait
+        self._torn = set[str]()  # groups that are too large to be kept whole
         self.left_out = self.mismatched = 0
 
     def add(self, journal: str, record: Wrote) -> None:
@@ -85,8 +88,10 @@ class MessageBuffer:
         for (trace_id, span_id), reward, raw, (_, group_id, _) in each:
             key = _key(trace_id, span_id)
             if span_id and (one := self._of(key, group_id)) is not None:
-                one.taken, one.reward, one.logprobs = (attempt, record.step), reward, raw
-                self._grow(one, len(raw))
+                one.taken, one.reward = (attempt, record.step), reward
+                if raw:
+                    self._grow(one, len(raw) - len(one.logprobs))
+                    one.logprobs = raw
         self._shed()
         return replace(record, logprobs=[])
 
@@ -95,10 +100,11 @@ class MessageBuffer:
         ready: dict[str, Written] = {}
         for key, one in self._state.written.items():
             is_taken = one.taken is not None and self._state.is_closed(*one.taken)
-            is_late = one.waited >= _MOST_STEPS or (one.is_whole and is_taken)
-            if is_late or (is_taken and self._is_over(one)):
+            is_whole = one.is_whole or self._is_over(one)
+            if (is_whole and is_taken) or one.waited >= (_MOST_STEPS if one.records else 1):
                 ready[key] = one
-            one.waited += one.taken is None or is_taken
+            if is_taken or (is_whole and one.taken is None):  # a long trajectory may go on for many steps
+                one.waited += not one.records or is_whole
         return self._kept(ready, attempt, step)
 
     def leave_all(self, attempt: int) -> list[Message]:
@@ -109,7 +115,7 @@ class MessageBuffer:
         """Return what a trajectory has written; `None` if its group, which may be unknown, is left out."""
         written = self._state.written
         group = group or (written[key].group if key in written else key)
-        if not self._most or lot(group) >= self._below:
+        if not self._most or self._lot(key, group) >= self._below:
             self._size -= written.pop(key).size if key in written else 0
             return None
         if key not in written:
@@ -126,9 +132,13 @@ class MessageBuffer:
         if self._size <= self._most:
             return
         written = self._state.written
+        sizes = Counter[str]()
+        for one in written.values():
+            sizes[one.group] += one.size
+        self._torn |= {group for group, size in sizes.items() if size > self._most // 4}
         of_lot: dict[int, list[str]] = {}
         for key, one in written.items():
-            of_lot.setdefault(lot(one.group), []).append(key)
+            of_lot.setdefault(self._lot(key, one.group), []).append(key)
         for number in sorted(of_lot, reverse=True):
             if self._size <= _ROOM * self._most:
                 break
@@ -136,6 +146,9 @@ class MessageBuffer:
             gone = [written.pop(key) for key in of_lot[number]]
             self._size -= sum(one.size for one in gone)
             self._leave_out(sum(one.is_whole for one in gone))  # others are counted when they end
+
+    def _lot(self, key: str, group: str) -> int:
+        return lot(key if group in self._torn else group)
 
     def _leave_out(self, count: int) -> None:
         if count and not self.left_out:
@@ -153,7 +166,7 @@ class MessageBuffer:
             del self._state.written[key]
             self._size -= one.size
         if self._size < self._most // 2:
-            self._below = 1 << 32
+            self._below, self._torn = _ALL, set()
         written = {key: one for key, one in ready.items() if one.records}
         if sum(one.size for one in written.values()) <= _KEPT_BYTES:
             keys = set(written)
@@ -197,7 +210,7 @@ def _key(trace_id: bytes, span_id: int) -> str:
 
 def _bytes(message: WrittenMessage) -> int:
     lists = len(message.tokens) + len(message.logprobs) + len(message.mask)
-    return len(message.text) + len(message.calls) + lists + _OVERHEAD
+    return len(message.text.encode()) + len(message.calls.encode()) + lists + _OVERHEAD
 
 
 def _tokens(message: WrittenMessage) -> int:
