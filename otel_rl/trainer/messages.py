@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from array import array
 from collections.abc import Mapping
 from itertools import count
@@ -22,7 +23,7 @@ TRAJECTORY_BYTES = 4 << 20
 """Bytes of the messages of a trajectory that are recorded: as many as an agent keeps of a step."""
 _OVERHEAD = 64
 _LONGEST_NAME = 256
-_DEEPEST = 8
+_DEEPEST = 32
 """Levels of the arguments of a tool call."""
 _TRUTH = bytes([0, *[1] * 255])
 _CODES = {"tokens": "i", "logprobs": "d", "mask": "B"}
@@ -125,6 +126,19 @@ def _plain(name: str, value: Any, deepest: int) -> Any:
         return {encodable_text(text_of(key)): _plain(text_of(key), one, deepest - 1) for key, one in value.items()}
     if deepest and isinstance(value, (list, tuple)):
         return [_plain(name, one, deepest - 1) for one in value]
-    if isinstance(value, float) and value - value == 0:  # finite
+    if isinstance(value, float) and math.isfinite(value):
         return value
-    return encodable_text(without_secret(name, value[:LONGEST_TEXT] if isinstance(value, str) else text_of(value)))
+    text = value[:LONGEST_TEXT] if isinstance(value, str) else text_of(value)
+    return encodable_text(without_secret(name, _without_named(text, deepest)))
+
+
+def _without_named(text: str, deepest: int) -> str:
+    """Return a text without the values that secrets have in it by their names, if it is JSON, as arguments are."""
+    if not deepest or not text.lstrip().startswith(("{", "[")):
+        return text
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    found = _plain("", given, deepest - 1)
+    return text if found == given else json.dumps(found, ensure_ascii=False)
