@@ -14,11 +14,14 @@ import pytest
 import otel_rl
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
-from tests.collector import wait_for
+from tests.collector import free_port, wait_for
+from tests.faults.test_undelivered import ended, plain  # noqa: F401 - a fixture
 from tests.processes import start
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.faults.nodes import Nodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 _WORKER = """
@@ -87,3 +90,52 @@ def _kill_agent(run: otel_rl.Run) -> None:
     wait_for(lambda: agent_start.read_status(directory).pid, "no agent")
     os.kill(agent_start.read_status(directory).pid, signal.SIGKILL)
     wait_for(lambda: not agent_start.agent_is_alive(directory), "the agent lives")
+
+
+_MACHINE = """
+import json, os, pathlib, time, otel_rl
+os.environ.update(OTEL_RL_TOKEN="a-secret-of-the-tests", OTEL_RL_INSECURE="true")
+place = dict(dir="runs", project="p", id="r", exporters=[], content=True, quiet=True, head=os.environ["HEAD"])
+exchange, done = pathlib.Path("tickets.json"), pathlib.Path("done")
+if os.environ["ME"] == "trainer":
+    run = otel_rl.init(**place)
+    while not exchange.exists():
+        time.sleep(0.05)
+    for number, ticket in enumerate(json.loads(exchange.read_text())):
+        with run.step(number):
+            run.trained([ticket], logprobs=[[-1.0, -2.0]])
+    while not done.exists():
+        time.sleep(0.05)
+else:
+    run = otel_rl.init(role="rollout", **place)
+    tickets = []
+    for number in range(5):
+        with run.trajectory(group_id=f"g{number}") as one:
+            one.message("user", f"question {number}")
+            one.message("assistant", f"answer {number}", tokens=[number, 7], logprobs=[-0.5, -0.25])
+        tickets.append(one.ticket())
+    exchange.with_suffix(".draft").write_text(json.dumps(tickets))
+    exchange.with_suffix(".draft").rename(exchange)
+print(bool(run.finish(60)), flush=True)
+done.touch()
+"""
+
+
+def test_a_worker_on_another_machine(plain: Nodes) -> None:  # noqa: F811 - a fixture
+    """Its records travel to the head, which joins them with the steps; its own agent keeps none."""
+    head = f"127.0.0.1:{free_port()}"
+    started = [
+        plain.start(host, _MACHINE, HEAD=head, ME=who, GROUP_RANK=number)
+        for host, who, number in (("node1", "trainer", "0"), ("node2", "worker", "1"))
+    ]
+    for process in started:
+        output, errors = process.communicate(timeout=100)
+        assert (process.returncode, output) == (0, "True\n"), errors
+    run_dir = plain.shared / "runs" / "p" / "r"
+    wait_for(lambda: ended(run_dir, "node1"), "it is not archived", 60)
+    messages = otel_rl.open_run(run_dir).messages()
+
+    assert [*zip(messages["step"], messages["text"], messages["machine"], strict=True)] == [
+        one for n in range(5) for one in ((n, f"question {n}", "node1"), (n, f"answer {n}", "node1"))
+    ]
+    assert [list(one) for one in messages["trainer_logprobs"][1::2]] == [[-1.0, -2.0]] * 5

@@ -98,13 +98,20 @@ class MessageBuffer:
     def leave(self, attempt: int, step: int) -> list[Message]:
         """Return the messages that leave when a step has closed."""
         ready: dict[str, Written] = {}
+        silent: list[str] = []
         for key, one in self._state.written.items():
             is_taken = one.taken is not None and self._state.is_closed(*one.taken)
-            is_whole = one.is_whole or self._is_over(one)
-            if (is_whole and is_taken) or one.waited >= (_MOST_STEPS if one.records else 1):
-                ready[key] = one
-            if is_taken or (is_whole and one.taken is None):  # a long trajectory may go on for many steps
-                one.waited += not one.records or is_whole
+            if not one.records:
+                silent.append(key)
+            elif one.is_whole or self._is_over(one):  # a long trajectory may go on for many steps
+                if is_taken or one.waited >= _MOST_STEPS:
+                    ready[key] = one
+                one.waited += one.taken is None
+        room = self._most // 2
+        for key in reversed(silent):  # their messages may still come, such as from another machine
+            room -= self._state.written[key].size
+            if room < 0:
+                ready[key] = self._state.written[key]
         return self._kept(ready, attempt, step)
 
     def leave_all(self, attempt: int) -> list[Message]:
