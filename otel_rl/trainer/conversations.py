@@ -47,8 +47,8 @@ def write_batch(
     of_each = {what: _lists(recorder, what, given, number) for what, given in lists.items()}
     tickets: list[Ticket] = []
     for n, completion in enumerate(every):
-        group = table["prompt_index"][n]
-        group_id = "" if group == -1 else f"{process}.{group}"
+        step, group = table["step"][n], table["prompt_index"][n]
+        group_id = "" if group == -1 else f"{process}.{step}.{group}"
         trace_id, span_id = recorder.ids.trace_id(), recorder.ids.span_id()
         writer = MessageWriter(recorder, (trace_id.to_bytes(16, "big"), span_id), group_id)
         prompt = asked[n if len(asked) == number else int(group or 0)]
