@@ -6,6 +6,7 @@ import math
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
+from otel_rl.convert.completions import message_text
 from otel_rl.convert.tables import to_list
 from otel_rl.errors.texts import text_of
 from otel_rl.journal.ids import SpanIds, format_traceparent
@@ -25,7 +26,7 @@ _OF_TOKENS = "tokens", "logprobs", "mask"
 
 def write_batch(
     recorder: Recorder,
-    process: str,
+    batch: str,
     table: Mapping[str, Sequence[Cell]],
     prompts: object,
     completions: object,
@@ -35,7 +36,7 @@ def write_batch(
 
     Args:
         recorder: The writer of records.
-        process: The process, by which its groups differ from those of others.
+        batch: A name of the batch, by which its groups differ from those of others.
         table: The table of the completions.
         prompts: As they were given.
         completions: As they were given.
@@ -47,8 +48,8 @@ def write_batch(
     of_each = {what: _lists(recorder, what, given, number) for what, given in lists.items()}
     tickets: list[Ticket] = []
     for n, completion in enumerate(every):
-        step, group = table["step"][n], table["prompt_index"][n]
-        group_id = "" if group == -1 else f"{process}.{step}.{group}"
+        group = table["prompt_index"][n]
+        group_id = "" if group == -1 else f"{batch}.{group}"
         trace_id, span_id = recorder.ids.trace_id(), recorder.ids.span_id()
         writer = MessageWriter(recorder, (trace_id.to_bytes(16, "big"), span_id), group_id)
         prompt = asked[n if len(asked) == number else int(group or 0)]
@@ -81,7 +82,7 @@ def _messages(author: str, given: Any) -> list[dict[str, Any]]:
     return [
         {
             "author": one.get("role") or author,
-            "content": one.get("content"),
+            "content": message_text(one),
             "name": one.get("name") or "",
             "tool_calls": one.get("tool_calls") or None,
         }

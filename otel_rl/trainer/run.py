@@ -10,6 +10,7 @@ import json
 import sys
 from contextlib import nullcontext
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -71,6 +72,7 @@ class Run(WithHabits):
         self._asked_for = asked_for
         self._session = session
         self._spans = spans
+        self._batches = count()
         self._began = self._recorder.clock.now()
         self._steps = Steps(self._recorder)
         self._no_span = NoSpan(self._steps)
@@ -319,7 +321,7 @@ class Run(WithHabits):
     @never_raises
     def completions(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[object],
         completions: Sequence[object],
         *,
         step: int | None = None,
@@ -359,7 +361,8 @@ class Run(WithHabits):
         if recorder.content and any(one is not None for one in lists.values()):
             from otel_rl.trainer.conversations import write_batch
 
-            tickets, in_trainer = write_batch(recorder, self._session.label, table, prompts, completions, lists)
+            batch = f"{self._session.label}.{next(self._batches)}"
+            tickets, in_trainer = write_batch(recorder, batch, table, prompts, completions, lists)
             found = scores(table["advantage"], None, in_trainer, partial(recorder.refuse, "completions"))
             self._consume("completions", tickets, None, number, TRAINED, found, have_spans=False)
 
