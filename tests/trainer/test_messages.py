@@ -270,7 +270,7 @@ def test_a_batch_of_completions(run: Run, records_of: RecordsOf) -> None:
 
     assert batch_of(records)[1] == [("user", "p", []), ("assistant", "b", [2, 3])]
     assert (taken.step, taken.outcome, array("d", taken.rewards).tolist()) == (3, "trained", [0.0, 1.0, 0.5, 0.5])
-    assert [group for _, group, _ in taken.origins] == [f"rank0.0.{n}" for n in (0, 0, 1, 1)]
+    assert [group for _, group, _ in taken.origins] == ["rank0.0.0", "rank0.0.0", "rank0.0.1", "rank0.0.1"]
     assert [array("d", raw).tolist() for raw in taken.logprobs] == [[-1.0], [-2.0, -3.0], [-4.0], [-5.0]]
     assert (taken.components[0], taken.have_spans) == ({"format": 0.0}, False)
     assert [span for _, span in IDS.iter_unpack(taken.ids)] == list(
