@@ -1,4 +1,4 @@
-"""Records can be large, such as messages of trajectories: an agent reads a few at a time, and sends a few to its head."""
+"""Records can be large, such as messages of trajectories: an agent reads and sends a few of them at a time."""
 
 from __future__ import annotations
 
