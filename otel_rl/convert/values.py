@@ -198,14 +198,14 @@ def packed(code: str, values: object) -> bytes:
     """
     if isinstance(values, (list, tuple)) and _SCALARS[code].issuperset(map(type, values)):
         given, found = values, None
+    elif not isinstance(values, _SEQUENCES) and not hasattr(values, "ndim"):
+        raise Unconvertible(f"{type(values).__name__} where a list of numbers is expected")
     elif code == "d":
         return to_samples(values)
     elif isinstance(values, _SEQUENCES):
         given, found = [to_whole(item) for item in values], None
-    elif not hasattr(values, "ndim"):
-        raise Unconvertible(f"a {type(values).__name__} where a list of numbers is expected")
     elif isinstance(given := _on_host(values), array):
-        found = None
+        given, found = [to_whole(item) for item in given], None
     else:
         with sys.modules["numpy"].errstate(invalid="ignore"):  # NaN is refused below
             found = given.astype(f"={code}")

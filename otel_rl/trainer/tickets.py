@@ -148,7 +148,7 @@ def _known(tickets: Any, found: Scores, refuse: Callable[[str], None]) -> Iterat
     except Exception as error:  # not a sequence, or one that fails half way
         refuse(f"tickets: {text_of(error)}")
     for what, values in found._asdict().items():
-        if len(values) not in (0, number + 1):
+        if number >= 0 and len(values) not in (0, number + 1):
             refuse(f"{len(values)} {what} for {number + 1} tickets")
 
 
