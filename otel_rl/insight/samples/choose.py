@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from otel_rl.insight.samples.sample import Sample
 
 Order = Literal["extremes", "best", "worst", "longest", "recorded"]
-REWARD = "reward"
+REWARD, GAP = "reward", "gap"
+_NUMBERS = (REWARD, "advantage", "loss", GAP)
+"""Numbers of a sample besides its components."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,16 +24,18 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         step: Of this step; of the last one by default.
-        group: Of this group.
+        group: Of this group: its number in the step, or its id.
+        trajectory: The trajectories whose trace id begins with this; then of all steps.
         contains: Those whose completion has this text, whatever the case; then of all steps by default.
         order: The order: the best and the worst in turns, one of them first, the longest first, or as recorded.
-        by: The number that `order` is about: the reward, or a component.
+        by: The number that `order` is about: the reward, a component, the advantage, the loss, or the gap.
         other_step: The step that has the samples to compare with; `None` for no comparison.
         most: The largest number of samples.
     """
 
     step: int | None = None
-    group: int | None = None
+    group: int | str | None = None
+    trajectory: str = ""
     contains: str = ""
     order: Order = "extremes"
     by: str = REWARD
@@ -46,7 +50,8 @@ def chosen(samples: Iterable[Sample], wanted: Wanted) -> list[Sample]:
         one
         for one in samples
         if (wanted.step is None or one.step == wanted.step)
-        and (wanted.group is None or one.group == wanted.group)
+        and (wanted.group is None or str(wanted.group) in (str(one.group), one.group_id))
+        and one.trace_id.startswith(wanted.trajectory)
         and text in one.completion.lower()
     ]
     if wanted.order == "recorded":
@@ -68,16 +73,22 @@ def chosen(samples: Iterable[Sample], wanted: Wanted) -> list[Sample]:
 
 def value_of(sample: Sample, by: str) -> float | None:
     """Return the number of a sample that has this name; `None` if it has none."""
-    return sample.reward if by == REWARD and by not in sample.components else sample.components.get(by)
+    value: float | None = getattr(sample, by) if by in _NUMBERS else None
+    return sample.components.get(by, value)
 
 
 def paired(samples: Sequence[Sample], others: Sequence[Sample]) -> list[Pair]:
     """Return samples with those of another step that have the same prompt, each used once while there are enough."""
     of_prompt: dict[str, list[Sample]] = {}
     for one in others:
-        of_prompt.setdefault(one.prompt, []).append(one)
+        of_prompt.setdefault(prompt_of(one), []).append(one)
     pairs = []
     for one in samples:
-        same = of_prompt.get(one.prompt, [])
+        same = of_prompt.get(prompt_of(one), [])
         pairs.append(Pair(sample=one, other=same.pop(0) if len(same) > 1 else same[0] if same else None))
     return pairs
+
+
+def prompt_of(sample: Sample) -> str:
+    """Return what samples of the same prompt have in common."""
+    return sample.prompt_id or sample.prompt

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from otel_rl.insight import wording
-from otel_rl.insight.samples.choose import REWARD, chosen, paired, value_of
+from otel_rl.insight.samples.choose import GAP, REWARD, chosen, paired, value_of
 from otel_rl.insight.samples.phrases import phrases
 from otel_rl.insight.samples.read import held_by, read_samples
 from otel_rl.insight.samples.sample import Pair, Samples
+from otel_rl.insight.samples.turns import (
+    MESSAGES,
+    beginning,
+    containing,
+    trajectories,
+    with_gaps,
+    with_seconds,
+    with_tokens,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,23 +28,28 @@ if TYPE_CHECKING:
     from otel_rl.insight.samples.read import Held
     from otel_rl.insight.samples.sample import Phrase, Sample
 
+_MOST_READ = 2_048
+"""Trajectories with a text that are read, evenly spaced: their texts fit into memory."""
+
 
 def samples(run: RunReader, wanted: Wanted) -> Samples:
     """Return the samples of a run that were asked for, and the phrases that earn a reward.
 
     Raises:
-        ValueError: The run has no samples, none of that step, or no number of that name.
+        ValueError: The run has no samples, none of that step, no trajectory of that id, or no number of that name.
     """
     held = held_by(run)
     if not held.steps:
         raise ValueError(
-            "the run has no completions: record them with run.completions(…), and texts with init(content=True)"
+            "the run has no completions: record them with run.completions(…) or trajectory.message(…),"
+            " and texts with init(content=True)"
         )
     every = list(read_samples(run, held.names, held.spread()))
     found = phrases(every)
-    asked = chosen(_asked(run, held, every, wanted), wanted)
-    _check(every, wanted)
-    shown = asked[: wanted.most]
+    some, unread = _asked(run, held, every, wanted)
+    asked = chosen(some, wanted)
+    _check([*every, *some], asked, wanted)
+    shown = _detailed(run, asked[: wanted.most], tokens=bool(wanted.trajectory))
     pairs = [Pair(sample=one) for one in shown]
     if wanted.other_step is not None:
         pairs = paired(shown, list(read_samples(run, held.names, [wanted.other_step])))
@@ -42,7 +57,7 @@ def samples(run: RunReader, wanted: Wanted) -> Samples:
         steps=(held.steps[0], held.steps[-1]),
         tables=held.names,
         total=held.lines,
-        found=len(asked),
+        found=len(asked) + unread,
         phrases=tuple(found),
         sentences=tuple(map(sentence_of, found)),
         other_step=wanted.other_step,
@@ -60,21 +75,41 @@ def sentence_of(phrase: Phrase) -> str:
     )
 
 
-def _asked(run: RunReader, held: Held, every: Sequence[Sample], wanted: Wanted) -> Sequence[Sample]:
-    """Return the samples to choose from: of a step, of the last one, or of all that fit into memory."""
+def _asked(run: RunReader, held: Held, every: Sequence[Sample], wanted: Wanted) -> tuple[Sequence[Sample], int]:
+    """Return the samples to choose from, and how many more there are that do not fit into memory.
+
+    They are those of a step, of the last one, or all with the text or the id that is wanted.
+    """
     step = wanted.step
-    if step is None and not wanted.contains:
-        step = held.steps[-1]
-    if step is None:
-        return every
+    if step is None and (wanted.contains or wanted.trajectory):
+        if MESSAGES not in held.names:
+            return every, 0
+        keys = beginning(run, wanted.trajectory) if wanted.trajectory else containing(run, wanted.contains)
+        some = keys[:: math.ceil(len(keys) / _MOST_READ) or 1]
+        read = trajectories(run, {key.step for key in some}, traces={key.trace_id for key in some})
+        return [*(one for one in every if not one.turns), *read], len(keys) - len(some)
+    step = held.steps[-1] if step is None else step
     if step not in held.steps:
         near = min(held.steps, key=lambda one: abs(one - step))
         raise ValueError(f"no completions were recorded in step {step}; the nearest step with some is {near}")
-    return list(read_samples(run, held.names, [step]))
+    found = list(read_samples(run, held.names, [step]))
+    return with_gaps(run, found) if wanted.by == GAP else found, 0
 
 
-def _check(every: Sequence[Sample], wanted: Wanted) -> None:
-    if wanted.order not in ("best", "worst") or any(value_of(one, wanted.by) is not None for one in every):
+def _detailed(run: RunReader, samples: Sequence[Sample], *, tokens: bool) -> Sequence[Sample]:
+    """Return samples with what is read only of those that are shown."""
+    if not any(one.turns for one in samples):
+        return samples
+    found = with_seconds(run, with_gaps(run, samples))
+    return with_tokens(run, found) if tokens else found
+
+
+def _check(samples: Sequence[Sample], asked: Sequence[Sample], wanted: Wanted) -> None:
+    if wanted.trajectory and not asked:
+        raise ValueError(f"no trajectory has an id that begins with {wanted.trajectory}")
+    if wanted.order not in ("best", "worst") or any(value_of(one, wanted.by) is not None for one in samples):
         return
-    names = sorted({name for one in every for name in one.components} | {REWARD})
+    if wanted.by == GAP:
+        raise ValueError("no sample of this step has log-probabilities of both the engine and the trainer")
+    names = sorted({name for one in samples for name in one.components} | {REWARD})
     raise ValueError(f"completions have no number {wanted.by}; they have {wording.names(names, 12)}")

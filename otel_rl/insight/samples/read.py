@@ -1,4 +1,4 @@
-"""Reads samples from the tables of texts that trainers record, whatever framework named their columns."""
+"""Reads samples: trajectories with messages, and tables of texts, whatever framework named their columns."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from otel_rl.archive.json_texts import decoded
 from otel_rl.archive.valid import literal
+from otel_rl.insight.samples import turns
 from otel_rl.insight.samples.sample import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from otel_rl.archive.reader import RunReader
 
@@ -21,6 +22,7 @@ _COMPLETIONS = ("completion", "response", "output", "generation", "answer", "tex
 _PROMPTS = ("prompt", "input", "question", "query", "problem")
 _REWARDS = ("reward_total", "reward", "total_reward", "score", "rewards")
 _GROUPS = ("prompt_index", "group", "group_id", "prompt_id")
+_ADVANTAGE = "advantage"
 """Names of columns, the preferred one first. A number behind them, as in verl's `output_1`, is one of several."""
 _NO_COMPONENTS = re.compile(r"step|epoch|.*(index|rank|rank_desc|size|id)|update_mass_proxy|update_weight_raw|q_mass")
 _NUMBERED = re.compile(r"(?P<name>.+)_(?P<number>\d+)")
@@ -29,13 +31,13 @@ _MOST_BYTES = 8 << 20
 
 
 class Held(NamedTuple):
-    """The tables with samples: of each step, the bytes of their cells.
+    """The tables with samples: of each step, the bytes of their texts.
 
     Attributes:
-        names: Names of the tables.
+        names: Names of the tables; `messages` if there are trajectories with messages.
         steps: The steps, in ascending order.
         sizes: Bytes of the texts of each step.
-        lines: Number of lines.
+        lines: Number of trajectories, and of lines of tables.
     """
 
     names: tuple[str, ...]
@@ -50,27 +52,65 @@ class Held(NamedTuple):
 
 
 def held_by(run: RunReader) -> Held:
-    """Return which tables of a run have samples, and in which steps."""
+    """Return which tables of a run have samples, and in which steps. Messages replace the tables of their steps."""
+    told, names = turns.sizes(run), _tables(run)
+    tabled = {step: sizes for step, sizes in _tabled(run, names).items() if step not in told}
+    of_step = dict(sorted((tabled | told).items()))
+    found = ((turns.MESSAGES,) if told else ()) + (tuple(sorted(names)) if tabled else ())
+    sizes, lines = ([sizes[n] for sizes in of_step.values()] for n in (0, 1))
+    return Held(found, tuple(of_step), tuple(sizes), sum(lines))
+
+
+def read_samples(
+    run: RunReader,
+    names: Sequence[str],
+    steps: Sequence[int],
+    *,
+    traces: Collection[str] | None = None,
+    tokens: bool = False,
+) -> Iterator[Sample]:
+    """Yield the samples of tables in some steps, in the order of each table.
+
+    Args:
+        run: The run.
+        names: Names of the tables.
+        steps: The steps.
+        traces: Only the trajectories with these traces.
+        tokens: If true, the turns of trajectories have the lists of their tokens.
+    """
+    if turns.MESSAGES in names and steps:
+        found = turns.trajectories(run, steps, traces=traces, tokens=tokens)
+        yield from found
+        told = {one.step for one in found}
+        steps = [step for step in steps if step not in told]
+        names = [name for name in names if name != turns.MESSAGES]
+    if names and steps and traces is None:
+        yield from _of_tables(run, names, steps)
+
+
+def _tables(run: RunReader) -> set[str]:
+    """Return the names of the tables of texts that have completions."""
     known = run.sql("SELECT DISTINCT name, columns FROM texts")
-    names = {
+    return {
         str(name)
         for name, columns in zip(known["name"], known["columns"], strict=True)
         if _named(list(map(str, decoded(columns) or [])), _COMPLETIONS)
     }
+
+
+def _tabled(run: RunReader, names: Iterable[str]) -> dict[int, tuple[int, int]]:
+    """Return the bytes and the number of lines of tables of texts, by step."""
     if not names:
-        return Held((), (), (), 0)
+        return {}
     found = run.sql(
         "SELECT step, sum(strlen(cells))::BIGINT AS size, sum(json_array_length(cells))::BIGINT AS lines FROM texts"
-        f" WHERE {_of(names)} GROUP BY step ORDER BY step"
+        f" WHERE {_of(names)} GROUP BY step"
     )
-    steps, sizes = (tuple(map(int, found[name])) for name in ("step", "size"))
-    return Held(tuple(sorted(names)), steps, sizes, int(found["lines"].sum()))
+    lines = zip(*(found[one].tolist() for one in found.columns), strict=True)
+    return {step: (size, number) for step, size, number in lines}
 
 
-def read_samples(run: RunReader, names: Sequence[str], steps: Sequence[int]) -> Iterator[Sample]:
-    """Yield the samples of tables in some steps, in their order."""
-    if not names or not steps:
-        return
+def _of_tables(run: RunReader, names: Sequence[str], steps: Sequence[int]) -> Iterator[Sample]:
     listed = ", ".join(map(str, map(int, steps)))
     where = f"{_of(names)} AND step IN ({listed})"
     found = run.sql(f"SELECT step, name, columns, cells FROM texts WHERE {where} ORDER BY step, name, part")
@@ -120,6 +160,7 @@ def _sample(fields: dict[str, Any], step: int, table: str, number: int) -> Sampl
         for name, value in fields.items()
         if isinstance(value, int | float) and not _NO_COMPONENTS.fullmatch(name.lower())
     }
+    advantage = numbers.pop(_ADVANTAGE, math.nan)
     components = {name: value for name, value in numbers.items() if name != total and not math.isnan(value)}
     reward = numbers.get(total)
     rewards = [name for name in components if "reward" in name.lower()]
@@ -135,4 +176,5 @@ def _sample(fields: dict[str, Any], step: int, table: str, number: int) -> Sampl
         completion=str(fields.get(completion) or ""),
         reward=None if reward is None or not np.isfinite(reward) else reward,
         components=components,
+        advantage=advantage if np.isfinite(advantage) else None,
     )

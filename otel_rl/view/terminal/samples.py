@@ -1,23 +1,28 @@
-"""Samples as lines of text: what the policy wrote, with its reward."""
+"""Samples as lines of text: what the policy wrote, turn by turn, and what it got for that."""
 
 from __future__ import annotations
 
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from otel_rl.insight import wording
+from otel_rl.insight.samples.gap import gap_of
 from otel_rl.view.terminal.lines import fit, line, safe
+from otel_rl.view.terminal.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_rl.insight.samples.sample import Pair, Sample, Samples
-    from otel_rl.view.terminal.lines import Line
+    from otel_rl.insight.samples.sample import Pair, Sample, Samples, Turn
+    from otel_rl.view.terminal.lines import Line, Style
 
 _LABEL = 14
-_LINES_OF_PROMPT, _LINES_OF_COMPLETION = 4, 12
-_MOST_LINES = 100_000
+_LINES_OF_PROMPT, _LINES_OF_ANSWER = 4, 12
+_FIRST_TURNS, _LAST_TURNS = 4, 6
+"""Turns that are shown of a long trajectory."""
+_NO_LIMIT = 1 << 60
 _MOST_COMPONENTS = 6
+_OF_TRACE = 12
+"""Digits of a trace id: enough to find one of millions of trajectories."""
 
 
 def lines(found: Samples, width: int, *, whole: bool = False) -> list[Line]:
@@ -25,39 +30,110 @@ def lines(found: Samples, width: int, *, whole: bool = False) -> list[Line]:
     first, last = (wording.integer(one) for one in found.steps)
     shown = len(found.samples)
     head = f"{wording.count(found.total, 'sample')} of steps {first} to {last}; {shown} of {found.found:,} shown"
-    rows = [line((head, "bold")), *(line(("! ", "warning"), safe(one)) for one in found.sentences)]
+    rows = [line((head, "bold"))]
+    for sentence in found.sentences:
+        rows += _text("! ", sentence, width, _NO_LIMIT, label_cells=2)
     for pair in found.samples:
         rows += [line(), *_of_pair(pair, found, width, whole=whole)]
     return rows
 
 
 def _of_pair(pair: Pair, found: Samples, width: int, *, whole: bool) -> Iterator[Line]:
-    yield _head(pair.sample)
-    yield from _text("prompt", pair.sample.prompt, width, _MOST_LINES if whole else _LINES_OF_PROMPT)
-    most = _MOST_LINES if whole else _LINES_OF_COMPLETION
-    yield from _text("completion", pair.sample.completion, width, most)
+    yield from _of_sample(pair.sample, width, whole=whole)
     if pair.other is not None:
-        yield _head(pair.other)
-        yield from _text("completion", pair.other.completion, width, most)
+        yield from _of_sample(pair.other, width, whole=whole, asked=False)
     elif found.other_step is not None:
         yield line((f"step {wording.integer(found.other_step)} has no completion of this prompt", "dim"))
 
 
-def _head(sample: Sample) -> Line:
+def _of_sample(sample: Sample, width: int, *, whole: bool, asked: bool = True) -> Iterator[Line]:
+    """Yield the facts of a sample and its turns; those before the policy's first one only if `asked` is true."""
+    yield from _flow(_head(sample), width, "title")
+    yield from _flow(_facts(sample), width, "dim")
+    turns = sample.told
+    answer = next((n for n, turn in enumerate(turns) if turn.author in ("assistant", "completion")), len(turns))
+    for n, turn in enumerate(turns):
+        if n < answer and not (asked and turn.text):
+            continue
+        if not whole and _FIRST_TURNS <= n < len(turns) - _LAST_TURNS:
+            if n == _FIRST_TURNS:
+                more = wording.count(len(turns) - _LAST_TURNS - n, "more turn")
+                yield line(" " * _LABEL, (f"… {more} (--full shows all)", "dim"))
+            continue
+        most = _NO_LIMIT if whole else _LINES_OF_PROMPT if n < answer else _LINES_OF_ANSWER
+        yield from _of_turn(turn, width, most)
+
+
+def _head(sample: Sample) -> Iterator[str]:
+    yield f"step {wording.integer(sample.step)}"
+    if sample.group_id or sample.group >= 0:
+        yield f"group {safe(sample.group_id) or sample.group}"
+    yield f"#{sample.number}"
     numbers = [f"{safe(name)} {wording.number(value)}" for name, value in sample.components.items()]
     more = f" ({', '.join(numbers[:_MOST_COMPONENTS])})" if numbers else ""
-    reward = "" if sample.reward is None else f" · reward {wording.number(sample.reward)}"
-    group = f" · group {sample.group}" if sample.group >= 0 else ""
-    size = wording.count(len(sample.completion), "character")
-    return line((f"step {wording.integer(sample.step)}{group} · #{sample.number}{reward}{more} · {size}", "title"))
+    if sample.reward is not None or more:
+        yield f"reward {'unknown' if sample.reward is None else wording.number(sample.reward)}{more}"
+    if sample.advantage is not None:
+        yield f"advantage {wording.number(sample.advantage)}"
+    yield wording.count(len(sample.completion), "character")
 
 
-def _text(label: str, text: str, width: int, most: int) -> Iterator[Line]:
-    """Yield the label and the text, wrapped; an empty prompt was not recorded."""
-    rows = [row for one in text.split("\n") for row in wrap(safe(one), max(20, width - _LABEL)) or [""]]
-    for row in rows[:most] if text or label == "completion" else ():
-        yield line((fit(f"  {label}", _LABEL), "dim"), row)
+def _facts(sample: Sample) -> Iterator[str]:
+    if sample.trace_id:
+        yield f"trajectory {safe(sample.trace_id[:_OF_TRACE])}"
+    if sample.policy_version >= 0:
+        late = "" if sample.staleness is None else f", staleness {sample.staleness}"
+        yield f"version {sample.policy_version}{late}"
+    if sample.outcome not in ("", "trained"):
+        yield f"dropped: {safe(sample.outcome)}"
+    if sample.gap is not None:
+        yield f"gap of engine and trainer {wording.number(sample.gap)}"
+    if sample.loss is not None:
+        yield f"loss {wording.number(sample.loss)}"
+    if sample.prompt_id:
+        yield f"prompt {safe(sample.prompt_id)}"
+    if sample.row:
+        yield f"row {safe(sample.row)}"
+    yield from (f"{safe(part)} {wording.seconds(took)}" for part, took in sample.seconds.items())
+
+
+def _flow(parts: Iterator[str], width: int, style: Style) -> Iterator[Line]:
+    """Yield parts in as many lines as they need."""
+    rows, _ = wrapped(" · ".join(parts), max(20, width - 2), _NO_LIMIT)
+    for n, row in enumerate(one for one in rows if one):
+        yield line((f"  {row}" if n or style == "dim" else row, style))
+
+
+def _of_turn(turn: Turn, width: int, most: int) -> Iterator[Line]:
+    label = safe(f"  {turn.author} {turn.name}".rstrip())
+    texts = [*([turn.text] if turn.text or not turn.calls else []), *(f"→ {call}" for call in turn.calls)]
+    for n, text in enumerate(texts):
+        yield from _text("" if n else label, text, width, most)
+    if turn.cut:
+        yield line(" " * _LABEL, (f"… {wording.count(turn.cut, 'character')} were not recorded", "dim"))
+    if turn.tokens:
+        yield from _text("", " · ".join(_tokens(turn)), width, _NO_LIMIT, style="dim")
+
+
+def _tokens(turn: Turn) -> Iterator[str]:
+    yield wording.count(len(turn.tokens), "token")
+    if turn.mask:
+        yield f"{sum(turn.mask):,} trained on"
+    if (gap := gap_of(turn)) is not None:
+        yield f"gap {wording.number(gap.mean)} on average"
+        engine, trainer = wording.number(gap.engine), wording.number(gap.trainer)
+        token = f"largest at token {gap.place:,} (id {turn.tokens[gap.place]})"
+        yield f"{token}: {engine} in the engine, {trainer} in the trainer"
+
+
+def _text(
+    label: str, text: str, width: int, most: int, *, label_cells: int = _LABEL, style: Style = ""
+) -> Iterator[Line]:
+    """Yield the label and the text, wrapped."""
+    rows, left = wrapped(text, max(20, width - label_cells), most)
+    for row in rows:
+        yield line((fit(label, label_cells), style or "dim"), (row, style))
         label = ""
-    if len(rows) > most:
-        more = f"… {wording.count(len(rows) - most, 'more line')} (--full shows all)"
-        yield line(" " * _LABEL, (more, "dim"))
+    if left:
+        more = f"… {wording.count(left, 'more character')} (--full shows all)"
+        yield line(" " * label_cells, (more, "dim"))

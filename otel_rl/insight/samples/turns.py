@@ -1,0 +1,223 @@
+"""Reads trajectories from their messages. Lists of tokens are most of an archive: they are read for few of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from otel_rl import semconv
+from otel_rl.archive.json_texts import decoded
+from otel_rl.archive.valid import literal
+from otel_rl.insight.samples.sample import Sample, Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from otel_rl.archive.reader import RunReader
+
+MESSAGES = "messages"
+"""The table of messages, as the table of samples."""
+_POLICY = "assistant"
+_USUAL_BYTES = 4096
+"""What the texts of a trajectory are taken for, in bytes: to measure them would be to read them."""
+_SIZES = f"""
+SELECT step, count(*) * {_USUAL_BYTES} AS size, count(*) AS lines FROM messages WHERE number = 0 GROUP BY step
+"""
+_KEYS = "step, trace_id, span_id"
+_FACTS = f"""
+WITH begun AS (SELECT {_KEYS}, min(time_unix_nano) AS time FROM messages WHERE {{where}} GROUP BY ALL),
+taken AS (
+    SELECT * FROM trajectories WHERE {{where}}
+    QUALIFY row_number() OVER (PARTITION BY {_KEYS} ORDER BY time_unix_nano DESC, number DESC) = 1
+)
+SELECT {_KEYS}, outcome, policy_version, prompt_id, group_id, taken.row, components, reward, advantage, loss
+FROM begun LEFT JOIN taken USING ({_KEYS}) ORDER BY step, time, trace_id, span_id
+"""
+_TURNS = f"""
+SELECT {_KEYS}, author, text, name, cut, calls, policy_version{{more}} FROM messages
+WHERE {{where}} ORDER BY {_KEYS}, number
+"""
+_LISTS = ("tokens", "logprobs", "trainer_logprobs", "mask")
+_GAPS = f"""
+SELECT {_KEYS}, avg(abs(engine - trainer)) AS gap FROM (
+    SELECT {_KEYS}, unnest(logprobs) AS engine, unnest(trainer_logprobs) AS trainer, unnest(mask) AS kept
+    FROM messages WHERE {{where}} AND logprobs IS NOT NULL AND trainer_logprobs IS NOT NULL
+) WHERE isfinite(engine - trainer) AND kept IS DISTINCT FROM false GROUP BY ALL
+"""
+_SECONDS = f"""
+SELECT trace_id, name, attributes ->> '$."{semconv.GEN_AI_TOOL_NAME}"' AS tool, sum(duration_ns) / 1e9 AS seconds
+FROM spans WHERE {{where}} AND starts_with(name, '{semconv.SPAN_TRAJECTORY}.') GROUP BY ALL ORDER BY name, tool
+"""
+
+
+class Key(NamedTuple):
+    """What a trajectory is known by: the step that took it, and its root span."""
+
+    step: int
+    trace_id: str
+    span_id: str
+
+
+def sizes(run: RunReader) -> dict[int, tuple[int, int]]:
+    """Return the steps that have trajectories with messages: about how many bytes their texts are, and how many."""
+    return {line["step"]: (line["size"], line["lines"]) for line in _lines(run, _SIZES)}
+
+
+def trajectories(
+    run: RunReader, steps: Iterable[int], *, traces: Collection[str] | None = None, tokens: bool = False
+) -> list[Sample]:
+    """Return the trajectories of steps in their order.
+
+    Args:
+        run: The run.
+        steps: The steps.
+        traces: Ids of their traces; all by default.
+        tokens: If true, turns have the lists of their tokens.
+    """
+    of_steps = _one_of("step", steps)
+    of_traces = "true" if traces is None else _one_of("trace_id", traces)
+    turns = _turns(run, f"{of_steps} AND {of_traces}", tokens=tokens)
+    return list(_samples(_lines(run, _FACTS.format(where=of_steps)), turns))
+
+
+def containing(run: RunReader, text: str) -> list[Key]:
+    """Return the trajectories in which the policy wrote a text, whatever the case, in the order of the steps."""
+    wanted = literal(text.lower().encode("utf-8", "replace").decode())
+    said = " OR ".join(f"contains(lower({column}), {wanted})" for column in ("text", "calls"))
+    query = f"SELECT DISTINCT {_KEYS} FROM messages WHERE author = '{_POLICY}' AND ({said}) ORDER BY {_KEYS}"
+    return [Key(**line) for line in _lines(run, query)]
+
+
+def beginning(run: RunReader, trace: str) -> list[Key]:
+    """Return the trajectories whose trace id begins with a text, in the order of the steps."""
+    query = f"SELECT DISTINCT {_KEYS} FROM messages WHERE starts_with(trace_id, {literal(trace)}) ORDER BY {_KEYS}"
+    return [Key(**line) for line in _lines(run, query)]
+
+
+def with_gaps(run: RunReader, samples: Sequence[Sample]) -> list[Sample]:
+    """Return samples with the gap between engine and trainer, as far as it is known."""
+    gaps = {_key(line): line["gap"] for line in _lines(run, _GAPS.format(where=_any_of(samples)))}
+    return [msgspec.structs.replace(one, gap=gaps.get(key_of(one), one.gap)) for one in samples]
+
+
+def with_tokens(run: RunReader, samples: Sequence[Sample]) -> list[Sample]:
+    """Return samples whose turns have the lists of their tokens, as far as they are known."""
+    turns = _turns(run, _any_of(samples), tokens=True)
+    return [msgspec.structs.replace(one, turns=turns.get(key_of(one), one.turns)) for one in samples]
+
+
+def with_seconds(run: RunReader, samples: Sequence[Sample]) -> list[Sample]:
+    """Return samples with the seconds of their parts, as far as these have spans."""
+    seconds: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    traces = {one.trace_id for one in samples} - {""}
+    for line in _lines(run, _SECONDS.format(where=_one_of("trace_id", traces))):
+        kind = line["name"].removeprefix(f"{semconv.SPAN_TRAJECTORY}.")
+        seconds[line["trace_id"]][f"{kind} {line['tool'] or ''}".rstrip()] = line["seconds"]
+    return [msgspec.structs.replace(one, seconds=seconds.get(one.trace_id, one.seconds)) for one in samples]
+
+
+def key_of(sample: Sample) -> Key:
+    """Return what a trajectory is known by."""
+    return Key(sample.step, sample.trace_id, sample.span_id)
+
+
+def _key(line: Mapping[str, Any]) -> Key:
+    return Key(line["step"], line["trace_id"], line["span_id"])
+
+
+def _any_of(samples: Sequence[Sample]) -> str:
+    steps, traces = {one.step for one in samples}, {one.trace_id for one in samples if one.turns}
+    return f"{_one_of('step', steps)} AND {_one_of('trace_id', traces)}"
+
+
+def _one_of(column: str, values: Iterable[int | str]) -> str:
+    return f"{column} IN ({', '.join(map(literal, sorted(values))) or 'NULL'})"
+
+
+def _lines(run: RunReader, query: str) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a query, each by name of column; what is missing is `None`."""
+    found = run.sql(query)
+    for line in zip(*(found[name].tolist() for name in found.columns), strict=True):
+        yield dict(zip(found.columns, line, strict=True))
+
+
+def _turns(run: RunReader, where: str, *, tokens: bool) -> dict[Key, tuple[Turn, ...]]:
+    more = "".join(f", {name}" for name in _LISTS) if tokens else ""
+    turns: defaultdict[Key, list[Turn]] = defaultdict(list)
+    for line in _lines(run, _TURNS.format(where=where, more=more)):
+        turn = Turn(
+            author=line["author"],
+            text=line["text"],
+            name=line["name"],
+            cut=line["cut"],
+            calls=tuple(_calls(line["calls"])),
+            policy_version=line["policy_version"],
+            **{name: tuple(line.get(name) or ()) for name in _LISTS},
+        )
+        turns[_key(line)].append(turn)
+    return {key: tuple(those) for key, those in turns.items()}
+
+
+def _calls(text: str | None) -> Iterator[str]:
+    """Yield tool calls, as OpenAI's messages have them or otherwise, as `name(arguments)`."""
+    found = decoded(text)
+    for call in found if isinstance(found, list) else [found] if found else []:
+        function = call.get("function", call) if isinstance(call, dict) else call
+        if not isinstance(function, dict) or "name" not in function:
+            yield _text(call)
+        else:
+            yield f"{_text(function['name'])}({_text(function.get('arguments', ''))})"
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _samples(facts: Iterable[Mapping[str, Any]], turns: Mapping[Key, tuple[Turn, ...]]) -> Iterator[Sample]:
+    """Yield the samples that have turns. The facts are those of all of their steps, so that numbers stay the same."""
+    numbers: Counter[int] = Counter()
+    groups: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for line in facts:
+        step, of_step = line["step"], groups[line["step"]]
+        group = line["group_id"] or line["prompt_id"] or ""
+        number, place = numbers[step], of_step.setdefault(group, len(of_step)) if group else -1
+        numbers[step] += 1
+        if found := turns.get(_key(line)):
+            yield _sample(line, found, number, place)
+
+
+def _sample(line: Mapping[str, Any], turns: tuple[Turn, ...], number: int, group: int) -> Sample:
+    first = next((n for n, turn in enumerate(turns) if turn.author == _POLICY), len(turns))
+    written = [text for turn in turns if turn.author == _POLICY for text in (turn.text, *turn.calls) if text]
+    versions = [turn.policy_version for turn in turns if turn.author == _POLICY and turn.policy_version >= 0]
+    components = decoded(line["components"]) or {}
+    return Sample(
+        step=line["step"],
+        table=MESSAGES,
+        number=number,
+        group=group,
+        prompt="\n\n".join(turn.text for turn in turns[:first]),
+        completion="\n\n".join(written),
+        reward=_known(line["reward"]),
+        components={name: float(value) for name, value in components.items() if _known(value) is not None},
+        turns=turns,
+        trace_id=line["trace_id"],
+        span_id=line["span_id"],
+        advantage=_known(line["advantage"]),
+        loss=_known(line["loss"]),
+        prompt_id=line["prompt_id"] or "",
+        group_id=line["group_id"] or "",
+        row=line["row"] or "",
+        policy_version=min(versions, default=-1),
+        trained_version=-1 if line["policy_version"] is None else line["policy_version"],
+        outcome=line["outcome"] or "",
+    )
+
+
+def _known(value: object) -> float | None:
+    """Return a number that is finite; `None` otherwise."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
