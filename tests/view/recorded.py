@@ -15,6 +15,7 @@ import msgspec
 from otel_rl import semconv
 from otel_rl.archive.writer import Writer
 from otel_rl.export import Ended, Environment, Event, Machine, Params, Process, Row, Span, Table, Trajectory
+from tests.insight.told import Said, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +49,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         metrics: Number of further metrics.
         gpus: Whether GPUs are measured.
         texts: Whether completions are recorded.
+        turns: Whether trajectories with messages are recorded.
         ends: How it ends; empty while it goes on.
         error: Why.
         hostile: Text that becomes part of all names and texts.
@@ -66,6 +68,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     metrics: int = 12
     gpus: bool = False
     texts: bool = False
+    turns: bool = False
     ends: str = "finished"
     error: str = ""
     hostile: str = ""
@@ -181,6 +184,8 @@ def _step(shape: Shape, chance: random.Random, step: int, attempt: int, begun: i
         yield Event(name, end, {name: name}, step, 0, trace, root)
     if shape.texts and step % 5 == 0:
         yield _texts(shape, chance, step, end, attempt)
+    for number in range(8) if shape.turns and step % 5 == 0 else ():
+        yield from _told(shape, chance, step, number)
     if shape.workers:
         for sample in range(4):
             outcome = "trained" if chance.random() > 0.1 else "stale"
@@ -225,6 +230,47 @@ def _texts(shape: Shape, chance: random.Random, step: int, end: int, attempt: in
     )
     lines += tuple((9, name, name, 0.0) for name in shape.names)
     return Table("completions" + shape.hostile, step, end, columns, lines, attempt, tuple(0 for _ in lines), 2)
+
+
+def _told(shape: Shape, chance: random.Random, step: int, number: int) -> Iterator[Item]:
+    question = f"{number // 4} + {step % 10} = ?{shape.hostile}"
+    name = f"python{shape.hostile}"
+    calls = [{"function": {"name": name, "arguments": f'{{"code": "print({number // 4} + {step % 10})"}}'}}]
+    yield from told(
+        step,
+        number,
+        Said(author="system", text=f"Use the tool.{shape.hostile}"),
+        Said(author="user", text=question),
+        _written(chance, "I compute it.", step - number % 3, calls=calls),
+        Said(author="tool", name=name, text=f"{number // 4 + step % 10}{shape.hostile}"),
+        _written(chance, f"The answer is {number // 4 + step % 10}. {shape.hostile}", step, words=160),
+        *(Said(author=text, name=text, text=text, calls=[text]) for text in shape.names),
+        tool_seconds=0.2 + chance.random(),
+        reward=chance.random(),
+        advantage=chance.gauss(0, 1),
+        loss=chance.random(),
+        components={f"format{shape.hostile}": chance.random(), "verifier": chance.random()},
+        prompt_id=question,
+        group_id=f"g{number // 4}{shape.hostile}",
+        row=f"{number}{shape.hostile}",
+    )
+
+
+def _written(chance: random.Random, text: str, version: int, *, words: int = 4, calls: object = None) -> Said:
+    """Return a message of the policy with tokens, one of which the trainer holds for unlikely."""
+    logprobs = [-chance.expovariate(3) for _ in range(words)]
+    trainer = [one + chance.gauss(0, 0.02) for one in logprobs]
+    trainer[words // 2] = -4.0
+    return Said(
+        author="assistant",
+        text=text + " so" * (words - 4),
+        version=version,
+        calls=calls,
+        tokens=[chance.randrange(50_000) for _ in range(words)],
+        logprobs=logprobs,
+        trainer=trainer,
+        mask=[n % 7 > 0 for n in range(words)],
+    )
 
 
 def _machine(shape: Shape, chance: random.Random, begun: int, end: int) -> Iterator[Item]:

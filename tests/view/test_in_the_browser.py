@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.slow, needs("playwright"), needs("axe_playwright_pytho
 
 _SHAPES = {
     "straggler": Shape(steps=60, ranks=4, slow_rank=3, slower_from=30, gpus=True, texts=True),
+    "turns": Shape(steps=60, turns=True),
     "asynchronous": Shape(steps=20, workers=3),
     "resumed": Shape(steps=40, resumed_at=25),
     "diverged": Shape(steps=30, nan_from=20),
@@ -75,11 +76,12 @@ def test_every_run_is_drawn(look: Look, report_of: Callable[[str], Path], name: 
         assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
+@pytest.mark.parametrize("name", ["straggler", "turns"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_everybody_can_read_it(look: Look, report_of: Callable[[str], Path], theme: str, width: int) -> None:
+def test_everybody_can_read_it(look: Look, report_of: Callable[[str], Path], name: str, theme: str, width: int) -> None:
     """Axe finds nothing: contrast, labels, the order of titles, focus."""
-    page = look(report_of("straggler"), "#step=40&rank=3", width=width, theme=theme)
+    page = look(report_of(name), "#step=40&rank=3", width=width, theme=theme)
     through(page)
     page.locator("#curves details summary").first.click()
     page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
@@ -95,7 +97,8 @@ def test_everybody_can_read_it(look: Look, report_of: Callable[[str], Path], the
 def test_hostile_texts_do_nothing(look: Look, tmp_path: Path) -> None:
     """Fifty names and texts that try to become scripts are shown as texts: each alone, and all of them in one."""
     assert len(HOSTILE) >= 50
-    shape = Shape(steps=6, metrics=0, texts=True, gpus=True, workers=1, hostile="".join(HOSTILE), names=HOSTILE)
+    hostile = "".join(HOSTILE)
+    shape = Shape(steps=6, metrics=0, texts=True, turns=True, gpus=True, workers=1, hostile=hostile, names=HOSTILE)
     write_report(record(tmp_path / "run", shape), tmp_path / "report.html")
     page = look(tmp_path / "report.html")
     through(page)
@@ -263,3 +266,44 @@ def test_without_scripts_the_words_are_there(chromium: Any, report_of: Callable[
     assert "need JavaScript" in page.locator("noscript").inner_text()
     assert page.locator("#events tbody tr").count() == 4
     context.close()
+
+
+def test_a_sample_is_read_down_to_its_tokens(look: Look, report_of: Callable[[str], Path]) -> None:
+    """A row opens a sample: its turns with tool calls, its tokens with a hint, and what colors them."""
+    page = look(report_of("turns"), "#at=data")
+    page.locator(".told-list tbody tr").nth(2).click()
+    page.wait_for_timeout(100)
+    assert address(page).startswith("#sample=")
+    told = page.locator(".told article")
+    assert told.locator(".author").all_inner_texts() == ["system", "user", "assistant", "tool python", "assistant"]
+    assert "→ python(" in told.inner_text()
+    assert told.locator(".tokens").nth(1).locator("i").count() == 160
+    told.locator(".tokens i").nth(2).hover()
+    for text in ("token 2 · id ", "engine: probability ", "trainer: probability 0.0183, log -4", "trained on"):
+        assert text in page.locator("#hint").inner_text()
+    choice = page.get_by_label("Color tokens by")
+    assert choice.locator("option").count() == 6
+    choice.select_option("ratio")
+    assert told.locator(".tokens i.low").count() > 2
+    assert told.locator(".tokens i").nth(2).evaluate("(cell) => cell.style.getPropertyValue('--heat')") == "100%"
+    page.keyboard.press("Escape")
+    page.wait_for_timeout(100)
+    assert "sample" not in address(page)
+
+
+def test_two_policies_side_by_side(look: Look, report_of: Callable[[str], Path]) -> None:
+    """A sample of the same prompt from another step is shown beside the chosen one; its link opens it again."""
+    page = look(report_of("turns"), "#at=data")
+    page.locator(".same button").first.click()
+    titles = page.locator(".told h3").all_inner_texts()
+    assert len(titles) == 2
+    assert len({title.split(" ")[1] for title in titles}) == 2
+    questions = page.locator(".told article").evaluate_all(
+        "(those) => those.map((one) => one.querySelectorAll('.text')[1].innerText)"
+    )
+    assert questions[0] == questions[1]
+    page.locator(".told-list tbody tr").first.click()
+    page.wait_for_timeout(100)
+    shown = page.locator(".told article h3").inner_text()
+    other = look(report_of("turns"), address(page))
+    assert other.locator(".told article h3").inner_text() == shown

@@ -21,7 +21,7 @@ from otel_rl.insight.samples.choose import REWARD, value_of
 from otel_rl.insight.samples.sample import Phrase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from otel_rl.insight.samples.sample import Sample
 
@@ -67,8 +67,11 @@ def phrases(samples: Iterable[Sample]) -> list[Phrase]:
         return []
     least = NormalDist().inv_cdf(1 - _CHANCE / len(spread))
     found: list[tuple[Phrase, float]] = []
-    for words, (share, share_before) in _longest(spread).items():
-        has = [(one, _contains(one.words, words)) for one in texts]
+    tested = _longest(spread)
+    begins = {words[:size] for words in tested for size in range(1, len(words) + 1)}
+    parts = [(one, _phrases_in(one.words, begins)) for one in texts]
+    for words, (share, share_before) in tested.items():
+        has = [(one, words in those) for one, those in parts]
         gain = _gain(has, REWARD)
         if gain is None or gain.z < least or gain.reward - gain.without < _LEAST_GAIN * deviation:
             continue
@@ -98,17 +101,38 @@ def _words(text: str) -> list[str]:
 
 def _spread(before: Sequence[_Text], after: Sequence[_Text]) -> dict[tuple[str, ...], tuple[float, float]]:
     """Return the phrases that spread, with their shares at the end and at the beginning, the most frequent first."""
-    counts = Counter(phrase for one in after for phrase in set(_grams(one.words)))
-    frequent = {phrase: n for phrase, n in counts.items() if n >= _LEAST_SHARE * len(after)}
-    rare = Counter(phrase for one in before for phrase in set(_grams(one.words)) if phrase in frequent)
+    frequent = _frequent(after, _LEAST_SHARE * len(after))
+    rare = Counter(phrase for one in before for phrase in _phrases_in(one.words, frequent))
     shares = {phrase: (n / len(after), rare[phrase] / len(before)) for phrase, n in frequent.items()}
     spread = {phrase: both for phrase, both in shares.items() if both[0] >= _TIMES_RARER * both[1]}
     return dict(sorted(spread.items(), key=lambda entry: -entry[1][0])[:_MOST_TESTED])
 
 
-def _grams(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def _frequent(texts: Sequence[_Text], least: float) -> dict[tuple[str, ...], int]:
+    """Return the phrases that so many texts have: as many at least have the begin of each."""
+    frequent: dict[tuple[str, ...], int] = {}
+    starts = [list(range(len(one.words))) for one in texts]
     for size in range(1, _MOST_WORDS + 1):
-        yield from (tuple(words[at : at + size]) for at in range(len(words) - size + 1))
+        of_texts = [_grams(one.words, those, size) for one, those in zip(texts, starts, strict=True)]
+        counts = Counter(phrase for grams in of_texts for phrase in set(grams.values()))
+        frequent |= {phrase: n for phrase, n in counts.items() if n >= least}
+        starts = [[at for at, phrase in grams.items() if phrase in frequent] for grams in of_texts]
+    return frequent
+
+
+def _grams(words: Sequence[str], starts: Iterable[int], size: int) -> dict[int, tuple[str, ...]]:
+    return {at: tuple(words[at : at + size]) for at in starts if at + size <= len(words)}
+
+
+def _phrases_in(words: Sequence[str], frequent: Container[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    """Return those of the frequent phrases that a text has; the begins of each of them are frequent too."""
+    found: set[tuple[str, ...]] = set()
+    starts: Iterable[int] = range(len(words))
+    for size in range(1, _MOST_WORDS + 1):
+        grams = {at: phrase for at, phrase in _grams(words, starts, size).items() if phrase in frequent}
+        found.update(grams.values())
+        starts = grams
+    return found
 
 
 def _longest(spread: dict[tuple[str, ...], tuple[float, float]]) -> dict[tuple[str, ...], tuple[float, float]]:
@@ -123,11 +147,6 @@ def _longest(spread: dict[tuple[str, ...], tuple[float, float]]) -> dict[tuple[s
         for words, both in spread.items()
         if words not in inside and any(character.isalnum() for word in words for character in word)
     }
-
-
-def _contains(words: Sequence[str], phrase: tuple[str, ...]) -> bool:
-    size = len(phrase)
-    return any(tuple(words[at : at + size]) == phrase for at in range(len(words) - size + 1) if words[at] == phrase[0])
 
 
 def _gain(has: Sequence[tuple[_Text, bool]], by: str) -> _Gain | None:

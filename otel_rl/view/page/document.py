@@ -32,6 +32,8 @@ _SCRIPTS = (
     "waiting.js",
     "panels.js",
     "samples.js",
+    "tokens.js",
+    "told.js",
     "keys.js",
     "main.js",
 )

@@ -72,7 +72,7 @@ def page_of(path: str | os.PathLike[str], said: Said = lambda *_: None) -> str:
         "engines": lambda: engines_of(run, origin, end),
         "machines": lambda: machines_of(run, origin, end),
         "trajectories": lambda: trajectories_of(run, steps),
-        "samples": lambda: samples_of(run),
+        "samples": lambda: samples_of(run, _marked(facts)),
         TIMELINE: lambda: timeline_of(run, most_spans=_spans_that_fit(data)),
     }
     for number, (name, make) in enumerate(parts.items(), 1):
@@ -105,6 +105,11 @@ def _names(facts: Facts) -> dict[str, list[str]]:
         names = found.setdefault(finding.evidence.panel, [])
         names += [name for name in finding.evidence.names if name not in names]
     return found
+
+
+def _marked(facts: Facts) -> list[int]:
+    """Return the first step of each finding about samples."""
+    return [one.evidence.steps[0] for one in facts.findings if one.evidence.panel == "data" and one.evidence.steps]
 
 
 def _origin(facts: Facts, steps: Steps) -> int:

@@ -1,18 +1,33 @@
-"""Recorded tables, such as completions with their groups and rewards: the lines of the last steps that fit."""
+"""What the policy wrote: samples of some steps down to their tokens, and the recorded tables as far as they fit."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.archive.json_texts import decoded
+from otel_rl.errors.sinks import lines
+from otel_rl.insight.samples.choose import prompt_of
+from otel_rl.insight.samples.telling import telling
 
 if TYPE_CHECKING:
-    from otel_rl.archive.reader import RunReader
+    from collections.abc import Iterable, Sequence
 
-_MOST_BYTES = 1_500_000
+    from otel_rl.archive.reader import RunReader
+    from otel_rl.insight.samples.sample import Sample, Turn
+
+_MOST_BYTES, _MOST_BYTES_TOLD = 1_500_000, 3_000_000
+"""Of tables, and of samples."""
 _MOST_LINES = 500
 _MOST_CHARACTERS = 6_000
-"""Of one cell; the rest is left out, and counted."""
+"""Of one cell or one turn; the rest is left out, and counted."""
+_MOST_TURNS, _MOST_TOKENS = 40, 4_000
+"""Of one sample, and of one turn."""
+_BYTES_OF_TOKEN = 24
+_DIGITS = 4
+"""Digits of numbers in the page: smaller differences are not seen as colors."""
+_OF_TRACE, _OF_NAME = 12, 100
+"""Characters of ids and names."""
 _TABLES = (
     "SELECT name, count(*) AS tables, min(step) AS first, max(step) AS last FROM texts GROUP BY name ORDER BY name"
 )
@@ -22,7 +37,68 @@ QUALIFY row_number() OVER (PARTITION BY name ORDER BY step DESC, part DESC) <= 2
 """
 
 
-def samples_of(run: RunReader) -> list[dict[str, Any]]:
+def samples_of(run: RunReader, marked: Iterable[int]) -> dict[str, Any]:
+    """Return samples, also of the steps that are marked, and the tables, each with lines of its newest steps."""
+    return {"told": _told(telling(run, marked)), "tables": _tables(run)}
+
+
+def _told(samples: Sequence[Sample]) -> list[dict[str, Any]]:
+    prompts: dict[str, int] = {}
+    room = _MOST_BYTES_TOLD // max(1, len(samples))
+    return [_sample(one, prompts.setdefault(prompt_of(one), len(prompts)), room) for one in samples]
+
+
+def _sample(one: Sample, prompt: int, room: int) -> dict[str, Any]:
+    """Return a sample; `prompt` is a number that those of the same prompt share, `room` about its bytes."""
+    turns = []
+    for turn in one.told[:_MOST_TURNS]:
+        turns.append(_turn(turn, max(0, room)))
+        room -= len(turns[-1]["text"]) + _BYTES_OF_TOKEN * len(turns[-1]["engine"] or turns[-1]["tokens"])
+    return {
+        "id": lines(one.trace_id[:_OF_TRACE]) or f"{one.step}-{one.table}-{one.number}",
+        "trajectory": lines(one.trace_id[:_OF_TRACE]),
+        "step": one.step,
+        "number": one.number,
+        "group": lines(one.group_id[:_OF_NAME]) or (one.group if one.group >= 0 else None),
+        "prompt": prompt,
+        "reward": _number(one.reward),
+        "components": {lines(name[:_OF_NAME]): _number(value) for name, value in one.components.items()},
+        "advantage": _number(one.advantage),
+        "loss": _number(one.loss),
+        "gap": _number(one.gap),
+        "version": one.policy_version if one.policy_version >= 0 else None,
+        "staleness": one.staleness,
+        "dropped": "" if one.outcome == "trained" else lines(one.outcome[:_OF_NAME]),
+        "names": [lines(name[:_OF_NAME]) for name in (one.prompt_id, one.row)],
+        "seconds": {lines(part[:_OF_NAME]): took for part, took in one.seconds.items()},
+        "turns": turns,
+        "more": max(0, len(one.turns) - _MOST_TURNS),
+    }
+
+
+def _turn(turn: Turn, room: int) -> dict[str, Any]:
+    shown, left = turn.text[: min(_MOST_CHARACTERS, room)], len(turn.text)
+    most = min(_MOST_TOKENS, room // _BYTES_OF_TOKEN)
+    known = max(map(len, (turn.tokens, turn.logprobs, turn.trainer_logprobs, turn.mask)))
+    return {
+        "author": lines(turn.author[:_OF_NAME]),
+        "name": lines(turn.name[:_OF_NAME]),
+        "text": lines(shown),
+        "calls": [lines(call[:_MOST_CHARACTERS]) for call in turn.calls[:_MOST_TURNS]],
+        "left": left - len(shown) + turn.cut,
+        "tokens": turn.tokens[:most],
+        "engine": [_number(one) for one in turn.logprobs[:most]],
+        "trainer": [_number(one) for one in turn.trainer_logprobs[:most]],
+        "mask": [int(one) for one in turn.mask[:most]],
+        "moreTokens": max(0, known - most),
+    }
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.{_DIGITS}g}")
+
+
+def _tables(run: RunReader) -> list[dict[str, Any]]:
     """Return the tables, each with lines of its newest steps and what was left out."""
     known = run.sql(_TABLES)
     tables: dict[str, dict[str, Any]] = {

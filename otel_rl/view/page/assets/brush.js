@@ -128,9 +128,10 @@ function mountWhere() {
   });
 }
 
-/** One level out: phase, rank, step, then all steps. */
+/** One level out: sample, phase, rank, step, then all steps. */
 function goOut() {
-  if (view.phase || view.name) change({phase: null, name: null});
+  if (view.sample) change({sample: null});
+  else if (view.phase || view.name) change({phase: null, name: null});
   else if (view.rank !== null) change({rank: null, role: ""});
   else if (view.step !== null) change({step: null});
   else change({first: axis.first, last: axis.last});

@@ -8,7 +8,7 @@ const KEYS = [
   ["← →", "previous and next step"],
   ["+  −", "fewer and more steps around the chosen step"],
   ["0", "all steps"],
-  ["Esc", "one level out: phase, rank, step, range"],
+  ["Esc", "one level out: sample, phase, rank, step, range"],
   ["t", "theme: system, light, dark"],
 ];
 

@@ -3,9 +3,10 @@
 
 const MOST_SAMPLES = 100;
 
-function mountSamples(tables) {
+function mountSamples({told, tables}) {
+  mountTold(told);
   const place = byId("draw-data");
-  if (!tables.length) {
+  if (!tables.length && !told.length) {
     place.append(make("p", {class: "nothing"}, "No completions or tables were recorded."));
     return;
   }

@@ -1,7 +1,7 @@
 "use strict";
 // What is shown: a range of steps, and the chosen step, rank and name. It is in the address, so that it can be sent.
 
-const view = {first: 0, last: 0, step: null, rank: null, role: "", phase: null, name: null};
+const view = {first: 0, last: 0, step: null, rank: null, role: "", phase: null, name: null, sample: null};
 const axis = {steps: new Float64Array(), ended: new Float64Array(), seconds: new Float32Array(), first: 0, last: 0, resumed: []};
 const watchers = [];
 let scheduled = false;
@@ -42,6 +42,7 @@ function addressOf() {
   if (view.role) parts.set("role", view.role);
   if (view.phase) parts.set("phase", view.phase);
   if (view.name) parts.set("name", view.name);
+  if (view.sample) parts.set("sample", view.sample);
   if (!isWhole()) parts.set("steps", `${view.first}-${view.last}`);
   return `#${parts}`;
 }
@@ -78,7 +79,8 @@ function follow(address) {
   const step = whole("step");
   const range = /^(-?\d+)-(\d+)$/.exec(parts.get("steps") ?? "");
   const [first, last] = range ? [Number(range[1]), Number(range[2])] : [axis.first, axis.last];
-  const found = {step, rank: whole("rank"), role: parts.get("role") ?? "", phase: parts.get("phase"), name: parts.get("name")};
+  const texts = Object.fromEntries(["phase", "name", "sample"].map((name) => [name, parts.get(name)]));
+  const found = {step, rank: whole("rank"), role: parts.get("role") ?? "", ...texts};
   Object.assign(view, found, {first: Math.max(axis.first, Math.min(first, axis.last)), last: Math.min(last, axis.last)});
   if (view.last < view.first) Object.assign(view, {first: axis.first, last: axis.last});
   announce();
