@@ -21,7 +21,7 @@ from otel_rl.insight.samples.choose import REWARD, value_of
 from otel_rl.insight.samples.sample import Phrase
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from otel_rl.insight.samples.sample import Sample
 
@@ -69,9 +69,9 @@ def phrases(samples: Iterable[Sample]) -> list[Phrase]:
     found: list[tuple[Phrase, float]] = []
     tested = _longest(spread)
     begins = {words[:size] for words in tested for size in range(1, len(words) + 1)}
-    parts = [(one, _phrases_in(one.words, begins)) for one in texts]
+    parts = _phrases_in(texts, begins)
     for words, (share, share_before) in tested.items():
-        has = [(one, words in those) for one, those in parts]
+        has = [(one, words in those) for one, those in zip(texts, parts, strict=True)]
         gain = _gain(has, REWARD)
         if gain is None or gain.z < least or gain.reward - gain.without < _LEAST_GAIN * deviation:
             continue
@@ -102,7 +102,7 @@ def _words(text: str) -> list[str]:
 def _spread(before: Sequence[_Text], after: Sequence[_Text]) -> dict[tuple[str, ...], tuple[float, float]]:
     """Return the phrases that spread, with their shares at the end and at the beginning, the most frequent first."""
     frequent = _frequent(after, _LEAST_SHARE * len(after))
-    rare = Counter(phrase for one in before for phrase in _phrases_in(one.words, frequent))
+    rare = Counter(phrase for those in _phrases_in(before, frequent) for phrase in those)
     shares = {phrase: (n / len(after), rare[phrase] / len(before)) for phrase, n in frequent.items()}
     spread = {phrase: both for phrase, both in shares.items() if both[0] >= _TIMES_RARER * both[1]}
     return dict(sorted(spread.items(), key=lambda entry: -entry[1][0])[:_MOST_TESTED])
@@ -124,14 +124,16 @@ def _grams(words: Sequence[str], starts: Iterable[int], size: int) -> dict[int, 
     return {at: tuple(words[at : at + size]) for at in starts if at + size <= len(words)}
 
 
-def _phrases_in(words: Sequence[str], frequent: Container[tuple[str, ...]]) -> set[tuple[str, ...]]:
-    """Return those of the frequent phrases that a text has; the begins of each of them are frequent too."""
-    found: set[tuple[str, ...]] = set()
-    starts: Iterable[int] = range(len(words))
-    for size in range(1, _MOST_WORDS + 1):
-        grams = {at: phrase for at, phrase in _grams(words, starts, size).items() if phrase in frequent}
-        found.update(grams.values())
-        starts = grams
+def _phrases_in(texts: Sequence[_Text], frequent: Collection[tuple[str, ...]]) -> list[set[tuple[str, ...]]]:
+    """Return which of the frequent phrases each text has; the begins of each of them are frequent too."""
+    firsts = {phrase[0] for phrase in frequent}
+    found: list[set[tuple[str, ...]]] = [set() for _ in texts]
+    for one, those in zip(texts, found, strict=True):
+        starts: Iterable[int] = [at for at, word in enumerate(one.words) if word in firsts]
+        for size in range(1, _MOST_WORDS + 1):
+            grams = {at: phrase for at, phrase in _grams(one.words, starts, size).items() if phrase in frequent}
+            those.update(grams.values())
+            starts = grams
     return found
 
 
