@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 from click.testing import CliRunner
+from rich.cells import cell_len
 
 from otel_rl.cli import main
 from otel_rl.export import Table
@@ -19,6 +20,7 @@ from otel_rl.insight.samples.sample import Turn
 from otel_rl.insight.samples.telling import telling
 from tests.insight.played import Played, Player
 from tests.insight.told import Said, asked, told, trace_of
+from tests.view.hostile import HOSTILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -128,7 +130,7 @@ def test_messages_replace_the_tables_of_their_steps(tmp_path: Path) -> None:
 
 
 def test_a_text_is_sought_in_all_steps(tmp_path: Path) -> None:
-    """What tools and people wrote is not what the policy wrote."""
+    """Texts of tools and people are not those of the policy."""
     run = _run(
         tmp_path,
         told(1, 0, *asked("certain", "Nothing")),
@@ -225,7 +227,9 @@ def test_the_command_shows_one_trajectory_whole(tmp_path: Path) -> None:
     shown = _shown(run, "--trajectory", trace_of(3, 0)[:12])
 
     assert "other" not in shown
-    assert "2 tokens · 1 trained on · gap 0.25 on average · largest at token 0 (id 7): 0.607" in " ".join(shown.split())
+    assert "2 tokens · 1 trained on · gap 0.25 on average · largest at token 0 (id 7): probability 0.607" in " ".join(
+        shown.split()
+    )
 
 
 def test_an_unknown_trajectory(tmp_path: Path) -> None:
@@ -245,3 +249,20 @@ def test_json_has_turns(tmp_path: Path) -> None:
 
     assert found["turns"][4]["logprobs"] == [-0.5]
     assert found["trace_id"] == trace_of(3, 0)
+
+
+def test_hostile_texts_do_nothing_on_a_terminal(tmp_path: Path) -> None:
+    """In whichever field they are: nothing that acts on a terminal is printed, and 10 MB are cut."""
+    said = [Said(author=text, name=text, text=text, calls=[{"function": {"name": text}}, text]) for text in HOSTILE]
+    names = dict.fromkeys(("prompt_id", "group_id", "row", "outcome"), "\x1b[2J\u202e")
+    run = _run(
+        tmp_path,
+        told(1, 0, Said(author="user", text="q"), *said, components={"\x1b]0;x\x07": 1.0}, **names),
+        told(1, 1, *asked("q", "x" * 10_000_000)),
+    )
+
+    for arguments in ((), ("--full", "-n", "1", "--trajectory", trace_of(1, 0))):
+        shown = _shown(run, *arguments)
+        assert not any(character in shown for character in "\x00\x07\x1b\x7f\u202e\u2028")
+        assert max(map(cell_len, shown.splitlines())) <= 80
+    assert len(_shown(run)) < 20_000

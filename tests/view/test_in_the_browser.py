@@ -271,39 +271,39 @@ def test_without_scripts_the_words_are_there(chromium: Any, report_of: Callable[
 def test_a_sample_is_read_down_to_its_tokens(look: Look, report_of: Callable[[str], Path]) -> None:
     """A row opens a sample: its turns with tool calls, its tokens with a hint, and what colors them."""
     page = look(report_of("turns"), "#at=data")
-    page.locator(".told-list tbody tr").nth(2).click()
+    page.locator(".sample-list tbody tr").nth(2).click()
     page.wait_for_timeout(100)
     assert address(page).startswith("#sample=")
-    told = page.locator(".told article")
-    assert told.locator(".author").all_inner_texts() == ["system", "user", "assistant", "tool python", "assistant"]
-    assert "→ python(" in told.inner_text()
-    assert told.locator(".tokens").nth(1).locator("i").count() == 160
-    told.locator(".tokens i").nth(2).hover()
+    shown = page.locator(".transcripts article")
+    assert shown.locator(".author").all_inner_texts() == ["system", "user", "assistant", "tool python", "assistant"]
+    assert "→ python(" in shown.inner_text()
+    assert shown.locator(".tokens").nth(1).locator("i").count() == 160
+    shown.locator(".tokens i").nth(2).hover()
     for text in ("token 2 · id ", "engine: probability ", "trainer: probability 0.0183, log -4", "trained on"):
         assert text in page.locator("#hint").inner_text()
     choice = page.get_by_label("Color tokens by")
     assert choice.locator("option").count() == 6
     choice.select_option("ratio")
-    assert told.locator(".tokens i.low").count() > 2
-    assert told.locator(".tokens i").nth(2).evaluate("(cell) => cell.style.getPropertyValue('--heat')") == "100%"
+    assert shown.locator(".tokens i.low").count() > 2
+    assert shown.locator(".tokens i").nth(2).evaluate("(cell) => cell.style.getPropertyValue('--heat')") == "100%"
     page.keyboard.press("Escape")
     page.wait_for_timeout(100)
     assert "sample" not in address(page)
 
 
 def test_two_policies_side_by_side(look: Look, report_of: Callable[[str], Path]) -> None:
-    """A sample of the same prompt from another step is shown beside the chosen one; its link opens it again."""
+    """A sample of the same prompt from another step is put next to the chosen one; its link opens it again."""
     page = look(report_of("turns"), "#at=data")
     page.locator(".same button").first.click()
-    titles = page.locator(".told h3").all_inner_texts()
+    titles = page.locator(".transcripts h3").all_inner_texts()
     assert len(titles) == 2
     assert len({title.split(" ")[1] for title in titles}) == 2
-    questions = page.locator(".told article").evaluate_all(
+    questions = page.locator(".transcripts article").evaluate_all(
         "(those) => those.map((one) => one.querySelectorAll('.text')[1].innerText)"
     )
     assert questions[0] == questions[1]
-    page.locator(".told-list tbody tr").first.click()
+    page.locator(".sample-list tbody tr").first.click()
     page.wait_for_timeout(100)
-    shown = page.locator(".told article h3").inner_text()
+    shown = page.locator(".transcripts article h3").inner_text()
     other = look(report_of("turns"), address(page))
-    assert other.locator(".told article h3").inner_text() == shown
+    assert other.locator(".transcripts article h3").inner_text() == shown

@@ -16,12 +16,14 @@ import pytest
 
 import otel_rl
 from otel_rl.archive.autopsies import FOLDER, Autopsy, StackGroup, Verdict
+from otel_rl.archive.writer import Writer
 from otel_rl.insight.why.conclude import why
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.view.page.markup import data_block, tag
 from otel_rl.view.page.packed import packed, packed_steps, packed_times
 from otel_rl.view.page.report import page_of
 from tests.insight.pipelines import Simulation, case
+from tests.insight.told import Said, told
 from tests.view.hostile import HOSTILE
 from tests.view.recorded import STARTED, Shape, record
 
@@ -321,3 +323,23 @@ def test_the_newest_autopsy_has_a_section(tmp_path: Path) -> None:
 def _made(directory: Path) -> Path:
     directory.mkdir(exist_ok=True)
     return directory
+
+
+def test_samples_are_bounded_and_cannot_act(tmp_path: Path) -> None:
+    """A text of a million characters, thousands of tokens and characters that reverse others: a little of each, and what was left out."""
+    many = [-0.5] * 20_000
+    run = record(tmp_path / "run", Shape(steps=6, turns=True))
+    writer = Writer(run / "archive" / "local", 1 << 60)
+    written = Said(author="assistant", text="\u202e" * 1_000_000, logprobs=many, trainer=many, tokens=range(20_000))
+    for item in told(5, 99, Said(author="user", text="q"), *[written] * 5, reward=2.0):
+        writer.add(item)
+    writer.save()
+    page = page_of(run)
+
+    (largest,) = (one for one in data_in(page)["samples"]["transcripts"] if one["reward"] == 2.0)
+    turn = largest["turns"][1]
+    assert turn["text"] == "\\u202e" * 6_000
+    assert turn["left"] == 1_000_000 - 6_000
+    assert len(turn["engine"]) == 4_000
+    assert turn["moreTokens"] == 16_000
+    assert len(page) < 2_000_000

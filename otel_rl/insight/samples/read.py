@@ -14,7 +14,7 @@ from otel_rl.insight.samples import turns
 from otel_rl.insight.samples.sample import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from otel_rl.archive.reader import RunReader
 
@@ -66,7 +66,6 @@ def read_samples(
     names: Sequence[str],
     steps: Sequence[int],
     *,
-    traces: Collection[str] | None = None,
     tokens: bool = False,
 ) -> Iterator[Sample]:
     """Yield the samples of tables in some steps, in the order of each table.
@@ -75,16 +74,15 @@ def read_samples(
         run: The run.
         names: Names of the tables.
         steps: The steps.
-        traces: Only the trajectories with these traces.
         tokens: If true, the turns of trajectories have the lists of their tokens.
     """
     if turns.MESSAGES in names and steps:
-        found = turns.trajectories(run, steps, traces=traces, tokens=tokens)
+        found = turns.trajectories(run, steps, tokens=tokens)
         yield from found
         told = {one.step for one in found}
         steps = [step for step in steps if step not in told]
         names = [name for name in names if name != turns.MESSAGES]
-    if names and steps and traces is None:
+    if names and steps:
         yield from _of_tables(run, names, steps)
 
 

@@ -90,7 +90,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         return self.trained_version - self.policy_version if is_known else None
 
     @property
-    def told(self) -> tuple[Turn, ...]:
+    def conversation(self) -> tuple[Turn, ...]:
         """Its turns; of a completion of a table, what was asked and the answer."""
         if self.turns:
             return self.turns

@@ -23,7 +23,7 @@ MESSAGES = "messages"
 """The table of messages, as the table of samples."""
 _POLICY = "assistant"
 _USUAL_BYTES = 4096
-"""What the texts of a trajectory are taken for, in bytes: to measure them would be to read them."""
+"""Estimated bytes of the texts of a trajectory: to measure them would be to read them."""
 _SIZES = f"""
 SELECT step, count(*) * {_USUAL_BYTES} AS size, count(*) AS lines FROM messages WHERE number = 0 GROUP BY step
 """
@@ -55,7 +55,7 @@ FROM spans WHERE {{where}} AND starts_with(name, '{semconv.SPAN_TRAJECTORY}.') G
 
 
 class Key(NamedTuple):
-    """What a trajectory is known by: the step that took it, and its root span."""
+    """The identity of a trajectory: the step that took it, and its root span."""
 
     step: int
     trace_id: str
@@ -68,7 +68,11 @@ def sizes(run: RunReader) -> dict[int, tuple[int, int]]:
 
 
 def trajectories(
-    run: RunReader, steps: Iterable[int], *, traces: Collection[str] | None = None, tokens: bool = False
+    run: RunReader,
+    steps: Iterable[int],
+    *,
+    traces: Collection[str] | None = None,
+    tokens: bool = False,
 ) -> list[Sample]:
     """Return the trajectories of steps in their order.
 

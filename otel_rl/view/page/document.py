@@ -33,7 +33,7 @@ _SCRIPTS = (
     "panels.js",
     "samples.js",
     "tokens.js",
-    "told.js",
+    "transcripts.js",
     "keys.js",
     "main.js",
 )

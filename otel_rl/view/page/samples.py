@@ -1,4 +1,4 @@
-"""What the policy wrote: samples of some steps down to their tokens, and the recorded tables as far as they fit."""
+"""Samples of some steps down to their tokens, and the recorded tables as far as they fit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from otel_rl.archive.reader import RunReader
     from otel_rl.insight.samples.sample import Sample, Turn
 
-_MOST_BYTES, _MOST_BYTES_TOLD = 1_500_000, 3_000_000
+_MOST_BYTES, _MOST_BYTES_OF_TRANSCRIPTS = 1_500_000, 3_000_000
 """Of tables, and of samples."""
 _MOST_LINES = 500
 _MOST_CHARACTERS = 6_000
@@ -39,19 +39,19 @@ QUALIFY row_number() OVER (PARTITION BY name ORDER BY step DESC, part DESC) <= 2
 
 def samples_of(run: RunReader, marked: Iterable[int]) -> dict[str, Any]:
     """Return samples, also of the steps that are marked, and the tables, each with lines of its newest steps."""
-    return {"told": _told(telling(run, marked)), "tables": _tables(run)}
+    return {"transcripts": _transcripts(telling(run, marked)), "tables": _tables(run)}
 
 
-def _told(samples: Sequence[Sample]) -> list[dict[str, Any]]:
+def _transcripts(samples: Sequence[Sample]) -> list[dict[str, Any]]:
     prompts: dict[str, int] = {}
-    room = _MOST_BYTES_TOLD // max(1, len(samples))
+    room = _MOST_BYTES_OF_TRANSCRIPTS // max(1, len(samples))
     return [_sample(one, prompts.setdefault(prompt_of(one), len(prompts)), room) for one in samples]
 
 
 def _sample(one: Sample, prompt: int, room: int) -> dict[str, Any]:
     """Return a sample; `prompt` is a number that those of the same prompt share, `room` about its bytes."""
     turns = []
-    for turn in one.told[:_MOST_TURNS]:
+    for turn in one.conversation[:_MOST_TURNS]:
         turns.append(_turn(turn, max(0, room)))
         room -= len(turns[-1]["text"]) + _BYTES_OF_TOKEN * len(turns[-1]["engine"] or turns[-1]["tokens"])
     return {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
+
 from otel_rl.insight import wording
 from otel_rl.insight.samples.gap import gap_of
 from otel_rl.view.terminal.lines import fit, line, safe
@@ -50,7 +52,7 @@ def _of_sample(sample: Sample, width: int, *, whole: bool, asked: bool = True) -
     """Yield the facts of a sample and its turns; those before the policy's first one only if `asked` is true."""
     yield from _flow(_head(sample), width, "title")
     yield from _flow(_facts(sample), width, "dim")
-    turns = sample.told
+    turns = sample.conversation
     answer = next((n for n, turn in enumerate(turns) if turn.author in ("assistant", "completion")), len(turns))
     for n, turn in enumerate(turns):
         if n < answer and not (asked and turn.text):
@@ -98,9 +100,12 @@ def _facts(sample: Sample) -> Iterator[str]:
 
 
 def _flow(parts: Iterator[str], width: int, style: Style) -> Iterator[Line]:
-    """Yield parts in as many lines as they need."""
-    rows, _ = wrapped(" · ".join(parts), max(20, width - 2), _NO_LIMIT)
-    for n, row in enumerate(one for one in rows if one):
+    """Yield parts in as many lines as they need; a line ends between two parts if it can."""
+    room, rows = max(20, width - 2), [""]
+    for part in parts:
+        joined = f"{rows[-1]} · {part}" if rows[-1] else part
+        rows[-1:] = [joined] if cell_len(joined) <= room else [rows[-1], *wrapped(part, room, _NO_LIMIT)[0]]
+    for n, row in enumerate(filter(None, rows)):
         yield line((f"  {row}" if n or style == "dim" else row, style))
 
 
@@ -123,7 +128,7 @@ def _tokens(turn: Turn) -> Iterator[str]:
         yield f"gap {wording.number(gap.mean)} on average"
         engine, trainer = wording.number(gap.engine), wording.number(gap.trainer)
         token = f"largest at token {gap.place:,} (id {turn.tokens[gap.place]})"
-        yield f"{token}: {engine} in the engine, {trainer} in the trainer"
+        yield f"{token}: probability {engine} in the engine, {trainer} in the trainer"
 
 
 def _text(

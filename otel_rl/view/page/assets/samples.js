@@ -3,10 +3,10 @@
 
 const MOST_SAMPLES = 100;
 
-function mountSamples({told, tables}) {
-  mountTold(told);
+function mountSamples({transcripts, tables}) {
+  mountTranscripts(transcripts);
   const place = byId("draw-data");
-  if (!tables.length && !told.length) {
+  if (!tables.length && !transcripts.length) {
     place.append(make("p", {class: "nothing"}, "No completions or tables were recorded."));
     return;
   }

@@ -1,16 +1,16 @@
 "use strict";
-// Samples: a list by step and group, and the chosen one turn by turn, beside another one of the same prompt.
+// Samples: a list by step and group, and the chosen one turn by turn, next to another one of the same prompt.
 
 const FACTS = [
   ["step", "step", wholeText], ["group", "group", (value) => (typeof value === "number" ? String(value) : value)],
   ["reward", "reward", numberText], ["advantage", "advantage", numberText], ["gap", "gap", numberText], ["staleness", "staleness", wholeText],
 ];
 
-function mountTold(samples) {
+function mountTranscripts(samples) {
   if (!samples.length) return;
   const place = byId("draw-data");
   const facts = FACTS.filter(([key]) => samples.some((sample) => sample[key] !== null));
-  const inside = make("div", {class: "scrolled told-list", tabindex: "0", role: "region", "aria-label": "Samples"});
+  const inside = make("div", {class: "scrolled sample-list", tabindex: "0", role: "region", "aria-label": "Samples"});
   const said = make("p", {class: "note", role: "status"});
   const detail = make("div", {});
   place.append(said, inside, detail);
@@ -24,7 +24,7 @@ function mountTold(samples) {
     shown = key;
     const steps = [...new Set(samples.map(({step}) => step))].map(wholeText).join(", ");
     said.textContent = `${wholeText(inRange.length)} of the ${wholeText(samples.length)} samples in this file, which are extremes of steps ${steps}. otel-rl samples shows all.`;
-    inside.replaceChildren(toldList(inRange, sample, facts));
+    inside.replaceChildren(sampleList(inRange, sample, facts));
     inside.hidden = !inRange.length;
     const row = inside.querySelector("tr.chosen");
     if (row) inside.scrollTop = row.offsetTop - inside.clientHeight / 2;
@@ -35,7 +35,7 @@ function mountTold(samples) {
   show();
 }
 
-function toldList(samples, chosen, facts) {
+function sampleList(samples, chosen, facts) {
   const head = [...facts.map(([, title]) => make("th", {scope: "col", class: "number"}, title)), make("th", {scope: "col"}, "last answer")];
   const rows = samples.map((sample) => {
     const enter = () => change({sample: sample.id}, {enters: true});
@@ -48,7 +48,7 @@ function toldList(samples, chosen, facts) {
   return make("table", {}, make("caption", {class: "unseen"}, "Samples"), make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows));
 }
 
-/** The chosen sample, and what can be set beside it. */
+/** The chosen sample, and what can be put next to it. */
 function drawDetail(detail, samples, sample, chosen) {
   if (!sample) return detail.replaceChildren();
   const again = () => drawDetail(detail, samples, sample, chosen);
@@ -57,14 +57,14 @@ function drawDetail(detail, samples, sample, chosen) {
   const coloring = colorings.find(({key}) => key === chosen.coloring) ?? colorings[0];
   const most = coloring ? mostOf(both, coloring) : 1;
   detail.replaceChildren(
-    sameprompt(samples, sample, chosen, again),
+    samePrompt(samples, sample, chosen, again),
     coloring ? colorChoice(colorings, coloring, most, (key) => { chosen.coloring = key; again(); }) : "",
-    make("div", {class: "told"}, ...both.map((one) => toldSample(one, coloring, most))),
+    make("div", {class: "transcripts"}, ...both.map((one) => transcript(one, coloring, most))),
   );
 }
 
-/** The samples of the same prompt in all steps, with their rewards: one of them is shown beside the chosen one. */
-function sameprompt(samples, sample, chosen, again) {
+/** The samples of the same prompt in all steps, with their rewards: one of them is shown next to the chosen one. */
+function samePrompt(samples, sample, chosen, again) {
   const others = samples.filter((one) => one !== sample && one.prompt === sample.prompt);
   if (!others.length) return "";
   const buttons = others.map((one) => {
@@ -75,7 +75,7 @@ function sameprompt(samples, sample, chosen, again) {
     };
     return make("button", {type: "button", "aria-pressed": String(chosen.beside === one), onclick: set}, `step ${wholeText(one.step)} #${one.number}${reward}`);
   });
-  return make("div", {class: "legend same"}, make("span", {}, "Beside it, the same prompt and its reward:"), ...buttons);
+  return make("div", {class: "legend same"}, make("span", {}, "The same prompt in other steps, with its reward:"), ...buttons);
 }
 
 function colorChoice(colorings, chosen, most, choose) {
@@ -85,9 +85,9 @@ function colorChoice(colorings, chosen, most, choose) {
   return make("div", {class: "scale"}, make("span", {}, "Color tokens by"), select, ...ends);
 }
 
-function toldSample(sample, coloring, most) {
+function transcript(sample, coloring, most) {
   const title = [`step ${wholeText(sample.step)}`, sample.group === null ? "" : `group ${sample.group}`, `#${sample.number}`];
-  const article = make("article", {}, make("h3", {}, title.filter(Boolean).join(" · ")), make("p", {class: "note"}, toldFacts(sample).join(" · ")));
+  const article = make("article", {}, make("h3", {}, title.filter(Boolean).join(" · ")), make("p", {class: "note"}, factsOf(sample).join(" · ")));
   for (const turn of sample.turns) {
     const said = make("div", {class: "turn"}, make("p", {class: "author"}, `${turn.author} ${turn.name}`.trim()));
     if (turn.text || !turn.calls.length) said.append(make("div", {class: "text", tabindex: "0", role: "region", "aria-label": turn.author}, turn.text));
@@ -104,7 +104,7 @@ function toldSample(sample, coloring, most) {
   return article;
 }
 
-function toldFacts(sample) {
+function factsOf(sample) {
   const parts = Object.entries(sample.components).map(([name, value]) => `${name} ${numberText(value)}`);
   const facts = [];
   if (sample.reward !== null) facts.push(`reward ${numberText(sample.reward)}`);
