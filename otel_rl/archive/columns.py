@@ -53,6 +53,8 @@ _ROW_GROUP = 1 << 18
 """Lines of a row group, usually all of a file. DuckDB opens each group, and skips pages by first and last name."""
 _NOTES_BYTES = 4096
 """Bytes at the end of a file with its notes; of the footer, only the order of each column's values is behind them."""
+_STEPS_NOTE = "steps"
+"""The note with the first and the last step of a file of messages, by which most files need not be read."""
 _KEYS = {"b": DataType.int8(), "h": DataType.int16(), "i": DataType.int32()}
 """The types of places in arrays of Python, and in columns."""
 
@@ -144,8 +146,25 @@ def from_parquet(table: Table, data: bytes) -> RecordBatch:
     return RecordBatch.from_pydict(arrays)
 
 
+def steps_note(batches: Iterable[RecordBatch]) -> dict[str, str]:
+    """Return the note of the first and the last step of columns."""
+    steps = [step for batch in batches for step in batch.column("step").to_pylist()]
+    return {_STEPS_NOTE: f"{min(steps)} {max(steps)}"}
+
+
+@lru_cache(1 << 16)
+def steps_in(path: Path) -> range | None:
+    """Return the steps from the first to the last one of a file, which never changes; `None` if it has no such note.
+
+    Raises:
+        OSError: It cannot be read now.
+    """
+    found = re.fullmatch(r"(\d{1,18}) (\d{1,18})", note_in(path, _STEPS_NOTE), re.ASCII)
+    return range(int(found[1]), int(found[2]) + 1) if found else None
+
+
 def note_in(path: Path, name: str) -> str:
-    """Return a note in the footer of a file; empty without one. Its value has one byte.
+    """Return a note in the footer of a file; empty without one. Its value has at most 127 bytes.
 
     The bytes are searched: the library has no way to a footer that a damaged file does not break.
 
@@ -154,8 +173,9 @@ def note_in(path: Path, name: str) -> str:
     """
     with open_regular(path) as file:
         file.seek(-min(_NOTES_BYTES, path.stat().st_size), os.SEEK_END)
-        found = re.search(rb"\x18%c%s\x18\x01(.)" % (len(name), re.escape(name.encode())), file.read())
-    return found[1].decode(errors="replace") if found else ""
+        end = file.read()
+    found = re.search(rb"(?s)\x18%c%s\x18([\x00-\x7f])" % (len(name), re.escape(name.encode())), end)
+    return end[found.end() : found.end() + found[1][0]].decode(errors="replace") if found else ""
 
 
 def lines_in(batch: RecordBatch) -> list[Line]:

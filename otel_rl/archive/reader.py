@@ -26,7 +26,7 @@ from otel_rl.setup.private_directories import private_directory
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from otel_rl.archive.runs import Place
@@ -149,16 +149,20 @@ class _Reader:
         now = self._now()
         return [hole for table in TABLES for hole in now.holes(table)]
 
-    def sql(self, query: str) -> Result:
+    def sql(self, query: str, *, steps: Collection[int] | None = None) -> Result:
         """Return the result of a query in DuckDB's SQL, in which all tables of the archive are views.
 
         The result is read at once, and stays as it is if the run goes on; a relation of DuckDB would be read again at
         each use.
 
+        Args:
+            query: The query.
+            steps: The steps whose messages the query is about. Files of messages that have none of them are not read.
+
         Raises:
             duckdb.Error: The query is not valid.
         """
-        return self._with_views(query, lambda cursor: cursor.sql(query))
+        return self._with_views(query, lambda cursor: cursor.sql(query), steps=steps)
 
     def select(self, query: str, most: int) -> Result:
         """Return the first lines of the result of a query that comes from elsewhere, such as a coding agent.
@@ -215,12 +219,14 @@ class _Reader:
         except duckdb.IOException as error:
             raise OSError(errno.EIO, f"{error}; if the run goes on, try again") from error
 
-    def _with_views(self, query: str, find: _Ask, *, is_locked: bool = False) -> Result:
+    def _with_views(
+        self, query: str, find: _Ask, *, is_locked: bool = False, steps: Collection[int] | None = None
+    ) -> Result:
         def found(relations: Mapping[Table, str], cursor: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation | None:
             _define(relations, cursor)
             return find(cursor)
 
-        return self._result(found, _named_in(query), is_locked=is_locked)
+        return self._result(found, _named_in(query), is_locked=is_locked, steps=steps)
 
     def _lines(self, name: str, conditions: Iterable[str], order: str) -> Result:
         where = " AND ".join(condition for condition in conditions if condition) or "true"
@@ -241,13 +247,20 @@ class _Reader:
         """Return the result of a query over one table. Unlike a view, its files are not opened once more for it."""
         return self._result(lambda lines, cursor: cursor.sql(f"WITH {table.name} AS ({lines[table]}) {query}"), [table])
 
-    def _result(self, find: _Find, tables: Sequence[Table], *, is_locked: bool = False) -> Result:
+    def _result(
+        self,
+        find: _Find,
+        tables: Sequence[Table],
+        *,
+        is_locked: bool = False,
+        steps: Collection[int] | None = None,
+    ) -> Result:
         """Return what is found in tables. If a file was deleted while it was read, list the files again."""
         for tried in range(_TRIES):
             try:
                 with ExitStack() as stack:
                     cursor = stack.enter_context(self._connection.cursor())
-                    now = self._now()
+                    now = self._now(steps)
                     relations = self._relations(tables, now, cursor)
                     if is_locked:
                         cursor = stack.enter_context(duckdb.connect(":memory:"))  # settings are those of a database
@@ -279,7 +292,7 @@ class _Reader:
         _, void, late = self._history
         return valid(table, now.lines, void, [place.id for place in self._places], late=late)
 
-    def _now(self) -> Snapshot:
+    def _now(self, steps: Collection[int] | None = None) -> Snapshot:
         folders = []
         for origin, place in enumerate(self._places):
             archive = place.path / ARCHIVE
@@ -288,7 +301,7 @@ class _Reader:
                 archive = self._plain[place.path].archive()
                 names = machines(archive)
             folders += [Folder(origin, name, archive / name) for name in names]
-        return Snapshot(folders)
+        return Snapshot(folders, steps)
 
 
 class RunReader(_Reader):

@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.archive import files
-from otel_rl.archive.tables import ROWS, STEPS, TABLES
+from otel_rl.archive.columns import steps_in
+from otel_rl.archive.tables import MESSAGES, ROWS, STEPS, TABLES
 from otel_rl.archive.valid import literal
 from otel_rl.errors.sinks import log_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from otel_rl.archive.files import File
@@ -69,10 +70,14 @@ class Snapshot:
     """The files of all runs, each table as it is when it is first asked for.
 
     Its methods raise `OSError` if a file was deleted in the meantime, or cannot be read: make another one.
+
+    Args:
+        folders: The folders of the machines.
+        steps: The steps whose messages are wanted; all by default. The other files, which are large, are not read.
     """
 
-    def __init__(self, folders: Sequence[Folder]) -> None:
-        self._folders = folders
+    def __init__(self, folders: Sequence[Folder], steps: Collection[int] | None = None) -> None:
+        self._folders, self._steps = folders, steps
         self._found: dict[Table, list[tuple[Folder, _Intact]]] = {}
 
     def damaged(self, table: Table) -> list[Path]:
@@ -116,7 +121,8 @@ class Snapshot:
 
     def _intact(self, table: Table) -> list[tuple[Folder, _Intact]]:
         if table not in self._found:
-            self._found[table] = [(folder, _intact(folder.path, table)) for folder in self._folders]
+            steps = self._steps if table is MESSAGES else None
+            self._found[table] = [(folder, _intact(folder.path, table, steps)) for folder in self._folders]
         return self._found[table]
 
 
@@ -130,13 +136,17 @@ def _has_files(place: Path) -> bool:
     return any(files.listed(place / table.name) for table in TABLES)
 
 
-def _intact(place: Path, table: Table) -> _Intact:
-    """Return the intact files of a table in the folder of a machine.
+def _intact(place: Path, table: Table, steps: Collection[int] | None) -> _Intact:
+    """Return the intact files of a table in the folder of a machine, only those that may have some steps.
 
     Raises:
         OSError: A file was deleted in the meantime, or cannot be read: list again.
     """
     every = _listed(place, table)
+    if steps is not None:
+        every = [
+            file for file in every if (those := steps_in(file.path)) is None or any(map(those.__contains__, steps))
+        ]
     damaged: list[Path] = []
     chosen = files.covering(every)
     with ThreadPoolExecutor() as pool:  # neither reading nor a checksum holds the interpreter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_rl.archive import files
-from otel_rl.archive.columns import SEALED, YOUNG, from_parquet, lines_in, to_parquet
+from otel_rl.archive.columns import SEALED, YOUNG, from_parquet, lines_in, steps_note, to_parquet
 from otel_rl.archive.kept import kept
 from otel_rl.archive.lines import items_of
 from otel_rl.archive.tables import (
@@ -145,7 +145,9 @@ class Kind:
         try:
             for table, one in self._kept.items():
                 batches = one.batches(first - self._first, end - self._first)
-                self._newest = files.write(place / table.name, first, end, to_parquet(batches, compression=compression))
+                notes = steps_note(batches) if table is MESSAGES else None
+                data = to_parquet(batches, compression=compression, notes=notes)
+                self._newest = files.write(place / table.name, first, end, data)
         except OSError:
             self._delete_unfinished()
             raise

@@ -21,12 +21,14 @@ import otel_rl
 from otel_rl import semconv
 from otel_rl.archive import files, snapshot
 from otel_rl.archive.columns import from_parquet, to_parquet
-from otel_rl.archive.tables import ROWS
+from otel_rl.archive.snapshot import Folder, Snapshot
+from otel_rl.archive.tables import MESSAGES, ROWS
 from otel_rl.archive.writer import Writer
-from otel_rl.export import Environment, Event, Machine, Params, Process, Row, RunInfo, Span, Trajectory
+from otel_rl.export import Environment, Event, Machine, Message, Params, Process, Row, RunInfo, Span, Trajectory
 from otel_rl.journal.ids import step_ids
 from otel_rl.setup.parts import ARCHIVE
 from otel_rl_exporters.jsonl import JsonlExporter
+from tests.insight.told import asked, told
 from tests.processes import run_python
 
 if TYPE_CHECKING:
@@ -516,3 +518,19 @@ def test_damage_after_the_first_read(tmp_path: Path) -> None:
     reader = otel_rl.open_run(tmp_path)
 
     assert (before, len(reader.rows()), reader.damaged) == (1, 0, [file.path])
+
+
+def test_messages_of_other_steps_are_not_read(tmp_path: Path) -> None:
+    """Files of messages say which steps they have: a query about some steps opens no other file."""
+    place = tmp_path / "archive" / "local"
+    writer = Writer(place, 1 << 60)
+    for step in (3, 4, 7):
+        writer.add(*(item for item in told(step, 0, *asked("q", f"step {step}")) if isinstance(item, Message)))
+        writer.save(seals=True)
+    folders = [Folder(0, "local", place)]
+
+    for steps, number in (([4], 1), ([3, 7], 2), ([5], 0), (None, 3)):
+        assert Snapshot(folders, steps).lines(MESSAGES).count(".parquet") == number
+    (tmp_path / "run.json").write_text("{}")
+    found = otel_rl.open_run(tmp_path).sql("SELECT text FROM messages WHERE author = 'assistant'", steps=[4])
+    assert found["text"].tolist() == ["step 4"]

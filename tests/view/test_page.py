@@ -326,7 +326,7 @@ def _made(directory: Path) -> Path:
 
 
 def test_samples_are_bounded_and_cannot_act(tmp_path: Path) -> None:
-    """A text of a million characters, thousands of tokens and characters that reverse others: a little of each, and what was left out."""
+    """Of texts, tokens and turns, a page has a part, and says what is missing. Nothing reverses a text."""
     many = [-0.5] * 20_000
     run = record(tmp_path / "run", Shape(steps=6, turns=True))
     writer = Writer(run / "archive" / "local", 1 << 60)

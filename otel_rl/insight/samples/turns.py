@@ -82,10 +82,11 @@ def trajectories(
         traces: Ids of their traces; all by default.
         tokens: If true, turns have the lists of their tokens.
     """
-    of_steps = _one_of("step", steps)
+    those = list(steps)
+    of_steps = _one_of("step", those)
     of_traces = "true" if traces is None else _one_of("trace_id", traces)
-    turns = _turns(run, f"{of_steps} AND {of_traces}", tokens=tokens)
-    return list(_samples(_lines(run, _FACTS.format(where=of_steps)), turns))
+    turns = _turns(run, f"{of_steps} AND {of_traces}", those, tokens=tokens)
+    return list(_samples(_lines(run, _FACTS.format(where=of_steps), those), turns))
 
 
 def containing(run: RunReader, text: str) -> list[Key]:
@@ -104,13 +105,14 @@ def beginning(run: RunReader, trace: str) -> list[Key]:
 
 def with_gaps(run: RunReader, samples: Sequence[Sample]) -> list[Sample]:
     """Return samples with the gap between engine and trainer, as far as it is known."""
-    gaps = {_key(line): line["gap"] for line in _lines(run, _GAPS.format(where=_any_of(samples)))}
+    lines = _lines(run, _GAPS.format(where=_any_of(samples)), [one.step for one in samples])
+    gaps = {_key(line): line["gap"] for line in lines}
     return [msgspec.structs.replace(one, gap=gaps.get(key_of(one), one.gap)) for one in samples]
 
 
 def with_tokens(run: RunReader, samples: Sequence[Sample]) -> list[Sample]:
     """Return samples whose turns have the lists of their tokens, as far as they are known."""
-    turns = _turns(run, _any_of(samples), tokens=True)
+    turns = _turns(run, _any_of(samples), [one.step for one in samples], tokens=True)
     return [msgspec.structs.replace(one, turns=turns.get(key_of(one), one.turns)) for one in samples]
 
 
@@ -142,17 +144,17 @@ def _one_of(column: str, values: Iterable[int | str]) -> str:
     return f"{column} IN ({', '.join(map(literal, sorted(values))) or 'NULL'})"
 
 
-def _lines(run: RunReader, query: str) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a query, each by name of column; what is missing is `None`."""
-    found = run.sql(query)
+def _lines(run: RunReader, query: str, steps: Collection[int] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a query about some steps, each by name of column; what is missing is `None`."""
+    found = run.sql(query, steps=None if steps is None else set(steps))
     for line in zip(*(found[name].tolist() for name in found.columns), strict=True):
         yield dict(zip(found.columns, line, strict=True))
 
 
-def _turns(run: RunReader, where: str, *, tokens: bool) -> dict[Key, tuple[Turn, ...]]:
+def _turns(run: RunReader, where: str, steps: Collection[int], *, tokens: bool) -> dict[Key, tuple[Turn, ...]]:
     more = "".join(f", {name}" for name in _LISTS) if tokens else ""
     turns: defaultdict[Key, list[Turn]] = defaultdict(list)
-    for line in _lines(run, _TURNS.format(where=where, more=more)):
+    for line in _lines(run, _TURNS.format(where=where, more=more), steps):
         turn = Turn(
             author=line["author"],
             text=line["text"],
