@@ -119,14 +119,15 @@ def test_the_largest_gap_comes_first(tmp_path: Path) -> None:
 
 
 def test_messages_replace_the_tables_of_their_steps(tmp_path: Path) -> None:
-    """A completion that is recorded in both ways is there once; steps with a table alone are read from it."""
-    tables = [Table("completions", step, 1, ("completion",), ((f"table {step}",),), 0, (0,)) for step in (1, 2)]
-    run = _run(tmp_path, told(2, 0, *asked("q", "message 2")), tables)
+    """A completion that is recorded in both ways is there once. An evaluation replaces nothing."""
+    tables = [Table("completions", step, 1, ("completion",), ((f"table {step}",),), 0, (0,)) for step in (1, 2, 3)]
+    evaluated = told(3, 0, *asked("q", "message 3"), taken=False)
+    run = _run(tmp_path, told(2, 0, *asked("q", "message 2")), evaluated, tables)
     held = held_by(run)
 
-    assert held.names == ("messages", "completions")
-    assert [one.completion for one in read_samples(run, held.names, held.steps)] == ["message 2", "table 1"]
-    assert held.lines == 2
+    assert (held.names, held.steps, held.lines) == (("messages", "completions"), (1, 2, 3), 4)
+    found = [one.completion for one in read_samples(run, held.names, held.steps)]
+    assert found == ["message 2", "message 3", "table 1", "table 3"]
 
 
 def test_a_text_is_sought_in_all_steps(tmp_path: Path) -> None:

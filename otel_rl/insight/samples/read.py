@@ -52,13 +52,16 @@ class Held(NamedTuple):
 
 
 def held_by(run: RunReader) -> Held:
-    """Return which tables of a run have samples, and in which steps. Messages replace the tables of their steps."""
+    """Return which tables of a run have samples, and in which steps.
+
+    Messages of trajectories that a step took replace its tables, which have the same completions.
+    """
     told, names = turns.sizes(run), _tables(run)
-    tabled = {step: sizes for step, sizes in _tabled(run, names).items() if step not in told}
-    of_step = dict(sorted((tabled | told).items()))
+    tabled = {step: found for step, found in _tabled(run, names).items() if step not in told or not told[step][2]}
+    steps = sorted({*told, *tabled})
+    sizes, lines = ([sum(one[step][n] for one in (told, tabled) if step in one) for step in steps] for n in (0, 1))
     found = ((turns.MESSAGES,) if told else ()) + (tuple(sorted(names)) if tabled else ())
-    sizes, lines = ([sizes[n] for sizes in of_step.values()] for n in (0, 1))
-    return Held(found, tuple(of_step), tuple(sizes), sum(lines))
+    return Held(found, tuple(steps), tuple(sizes), sum(lines))
 
 
 def read_samples(
@@ -79,7 +82,7 @@ def read_samples(
     if turns.MESSAGES in names and steps:
         found = turns.trajectories(run, steps, tokens=tokens)
         yield from found
-        told = {one.step for one in found}
+        told = {one.step for one in found if one.outcome}
         steps = [step for step in steps if step not in told]
         names = [name for name in names if name != turns.MESSAGES]
     if names and steps:

@@ -25,7 +25,9 @@ _POLICY = "assistant"
 _USUAL_BYTES = 4096
 """Estimated bytes of the texts of a trajectory: to measure them would be to read them."""
 _SIZES = f"""
-SELECT step, count(*) * {_USUAL_BYTES} AS size, count(*) AS lines FROM messages WHERE number = 0 GROUP BY step
+SELECT step, count(*) * {_USUAL_BYTES} AS size, count(*) AS lines,
+    bool_or((step, trace_id) IN (SELECT (step, trace_id) FROM trajectories)) AS taken
+FROM messages WHERE number = 0 GROUP BY step
 """
 _KEYS = "step, trace_id, span_id"
 _FACTS = f"""
@@ -62,9 +64,12 @@ class Key(NamedTuple):
     span_id: str
 
 
-def sizes(run: RunReader) -> dict[int, tuple[int, int]]:
-    """Return the steps that have trajectories with messages: about how many bytes their texts are, and how many."""
-    return {line["step"]: (line["size"], line["lines"]) for line in _lines(run, _SIZES)}
+def sizes(run: RunReader) -> dict[int, tuple[int, int, bool]]:
+    """Return the steps that have trajectories with messages.
+
+    Of each: about how many bytes their texts are, how many trajectories there are, and whether the step took any.
+    """
+    return {line["step"]: (line["size"], line["lines"], line["taken"]) for line in _lines(run, _SIZES)}
 
 
 def trajectories(
