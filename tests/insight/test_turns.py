@@ -222,6 +222,17 @@ def test_the_command_shows_turns(tmp_path: Path) -> None:
     assert max(map(len, shown.splitlines())) <= 80
 
 
+def test_the_end_of_a_long_answer_is_shown(tmp_path: Path) -> None:
+    """The middle is left out, since the answer is at the end; `--full` shows it."""
+    run = _run(tmp_path, told(1, 0, *asked("q", "First. " + "We think. " * 400 + "\nSo it is 42.")))
+    shown, full = _shown(run), _shown(run, "--full")
+
+    assert "First." in shown
+    assert "So it is 42." in shown.splitlines()[-1]
+    assert "more characters (--full shows all)" in shown
+    assert full.count("think.") == 400
+
+
 def test_the_command_shows_one_trajectory_whole(tmp_path: Path) -> None:
     """With the token of each turn that engine and trainer disagree about the most."""
     run = _run(tmp_path, _agent(), told(3, 1, *asked("q", "other")))

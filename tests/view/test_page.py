@@ -338,8 +338,9 @@ def test_samples_are_bounded_and_cannot_act(tmp_path: Path) -> None:
 
     (largest,) = (one for one in data_in(page)["samples"]["transcripts"] if one["reward"] == 2.0)
     turn = largest["turns"][1]
-    assert turn["text"] == "\\u202e" * 6_000
-    assert turn["left"] == 1_000_000 - 6_000
+    begin, left, end = turn["text"].split("\n")
+    assert (begin, end) == ("\\u202e" * 4_000, "\\u202e" * 2_000)
+    assert left == "… (994,000 characters are not in this file) …"
     assert len(turn["engine"]) == 4_000
     assert turn["moreTokens"] == 16_000
     assert len(page) < 2_000_000

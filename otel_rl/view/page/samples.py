@@ -77,21 +77,31 @@ def _sample(one: Sample, prompt: int, room: int) -> dict[str, Any]:
 
 
 def _turn(turn: Turn, room: int) -> dict[str, Any]:
-    shown, left = turn.text[: min(_MOST_CHARACTERS, room)], len(turn.text)
     most = min(_MOST_TOKENS, room // _BYTES_OF_TOKEN)
     known = max(map(len, (turn.tokens, turn.logprobs, turn.trainer_logprobs, turn.mask)))
     return {
         "author": lines(turn.author[:_OF_NAME]),
         "name": lines(turn.name[:_OF_NAME]),
-        "text": lines(shown),
-        "calls": [lines(call[:_MOST_CHARACTERS]) for call in turn.calls[:_MOST_TURNS]],
-        "left": left - len(shown) + turn.cut,
+        "text": _cut(turn.text, min(_MOST_CHARACTERS, room)),
+        "calls": [_cut(call, _MOST_CHARACTERS) for call in turn.calls[:_MOST_TURNS]],
+        "cut": turn.cut,
         "tokens": turn.tokens[:most],
         "engine": [_number(one) for one in turn.logprobs[:most]],
         "trainer": [_number(one) for one in turn.trainer_logprobs[:most]],
         "mask": [int(one) for one in turn.mask[:most]],
         "moreTokens": max(0, known - most),
     }
+
+
+def _cut(text: str, most: int) -> str:
+    """Return a text that is harmless, without its middle if it is long: answers are at the end."""
+    left = len(text) - most
+    if left <= 0:
+        return lines(text)
+    end = most // 3
+    return (
+        f"{lines(text[: most - end])}\n… ({left:,} characters are not in this file) …\n{lines(text[len(text) - end :])}"
+    )
 
 
 def _number(value: float | None) -> float | None:

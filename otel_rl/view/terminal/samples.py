@@ -134,11 +134,18 @@ def _tokens(turn: Turn) -> Iterator[str]:
 def _text(
     label: str, text: str, width: int, most: int, *, label_cells: int = _LABEL, style: Style = ""
 ) -> Iterator[Line]:
-    """Yield the label and the text, wrapped."""
-    rows, left = wrapped(text, max(20, width - label_cells), most)
+    """Yield the label and the text, wrapped. Of a long text, the middle is left out: answers are at the end."""
+    room = max(20, width - label_cells)
+    rows, left = wrapped(text, room, most)
+    ends: list[str] = []
+    if left:
+        rows, left = wrapped(text, room, most - most // 3)
+        ends = wrapped(text[-min(left, most // 3 * room) :], room, _NO_LIMIT)[0][-(most // 3) :]
+        left -= sum(map(len, ends))
     for row in rows:
         yield line((fit(label, label_cells), style or "dim"), (row, style))
         label = ""
-    if left:
-        more = f"… {wording.count(left, 'more character')} (--full shows all)"
-        yield line(" " * label_cells, (more, "dim"))
+    if left > 0:
+        yield line(" " * label_cells, (f"… about {left:,} more characters (--full shows all)", "dim"))
+    for row in ends:
+        yield line(" " * label_cells, (row, style))

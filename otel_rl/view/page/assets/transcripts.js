@@ -92,7 +92,7 @@ function transcript(sample, coloring, most) {
     const said = make("div", {class: "turn"}, make("p", {class: "author"}, `${turn.author} ${turn.name}`.trim()));
     if (turn.text || !turn.calls.length) said.append(make("div", {class: "text", tabindex: "0", role: "region", "aria-label": turn.author}, turn.text));
     for (const call of turn.calls) said.append(make("div", {class: "text"}, `→ ${call}`));
-    if (turn.left) said.append(make("p", {class: "note"}, `${wholeText(turn.left)} more characters are not in this file.`));
+    if (turn.cut) said.append(make("p", {class: "note"}, `${wholeText(turn.cut)} more characters were not recorded.`));
     if (coloring && tokensIn(turn)) {
       said.append(tokenCells(turn, sample, coloring, most));
       if (turn.moreTokens) said.append(make("p", {class: "note"}, `${wholeText(turn.moreTokens)} more tokens are not in this file.`));
