@@ -222,6 +222,17 @@ def test_the_command_shows_turns(tmp_path: Path) -> None:
     assert max(map(len, shown.splitlines())) <= 80
 
 
+def test_both_of_a_pair_are_shown_with_all_that_is_known(tmp_path: Path) -> None:
+    """The sample of the other step has its gap and its times too."""
+    found = samples(_run(tmp_path, _agent(3), _agent(5)), Wanted(other_step=3))
+    (pair,) = found.samples
+
+    assert pair.other is not None
+    assert (pair.sample.step, pair.other.step) == (5, 3)
+    assert pair.other.gap == pair.sample.gap
+    assert pair.other.seconds == {"tool pytest": 1.5}
+
+
 def test_the_end_of_a_long_answer_is_shown(tmp_path: Path) -> None:
     """The middle is left out, since the answer is at the end; `--full` shows it."""
     run = _run(tmp_path, told(1, 0, *asked("q", "First. " + "We think. " * 400 + "\nSo it is 42.")))

@@ -21,13 +21,15 @@ from otel_rl.insight.samples.turns import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from otel_rl.archive.reader import RunReader
     from otel_rl.insight.samples.choose import Wanted
     from otel_rl.insight.samples.read import Held
     from otel_rl.insight.samples.sample import Phrase, Sample
 
+_MOST_WITH_TOKENS = 16
+"""Trajectories whose lists of tokens are read: each has up to a million numbers."""
 _MOST_READ = 2_048
 """Trajectories with a text that are read, evenly spaced: their texts fit into memory."""
 
@@ -49,10 +51,9 @@ def samples(run: RunReader, wanted: Wanted) -> Samples:
     some, unread = _asked(run, held, every, wanted)
     asked = chosen(some, wanted)
     _check([*every, *some], asked, wanted)
-    shown = _detailed(run, asked[: wanted.most], tokens=bool(wanted.trajectory))
-    pairs = [Pair(sample=one) for one in shown]
+    pairs = [Pair(sample=one) for one in asked[: wanted.most]]
     if wanted.other_step is not None:
-        pairs = paired(shown, list(read_samples(run, held.names, [wanted.other_step])))
+        pairs = paired([one.sample for one in pairs], list(read_samples(run, held.names, [wanted.other_step])))
     return Samples(
         steps=(held.steps[0], held.steps[-1]),
         tables=held.names,
@@ -61,7 +62,7 @@ def samples(run: RunReader, wanted: Wanted) -> Samples:
         phrases=tuple(found),
         sentences=tuple(map(sentence_of, found)),
         other_step=wanted.other_step,
-        samples=tuple(pairs),
+        samples=tuple(_detailed(run, pairs, tokens=bool(wanted.trajectory))),
     )
 
 
@@ -96,12 +97,16 @@ def _asked(run: RunReader, held: Held, every: Sequence[Sample], wanted: Wanted) 
     return with_gaps(run, found) if wanted.by == GAP else found, 0
 
 
-def _detailed(run: RunReader, samples: Sequence[Sample], *, tokens: bool) -> Sequence[Sample]:
-    """Return samples with what is read only of those that are shown."""
-    if not any(one.turns for one in samples):
-        return samples
-    found = with_seconds(run, with_gaps(run, samples))
-    return with_tokens(run, found) if tokens else found
+def _detailed(run: RunReader, pairs: Sequence[Pair], *, tokens: bool) -> Iterator[Pair]:
+    """Yield pairs of samples with what is read only of those that are shown."""
+    every = [one for pair in pairs for one in (pair.sample, pair.other) if one is not None]
+    if any(one.turns for one in every):
+        every = with_seconds(run, with_gaps(run, every))
+        few = every[: _MOST_WITH_TOKENS if tokens else 0]
+        every[: len(few)] = with_tokens(run, few) if few else []
+    found = iter(every)
+    for pair in pairs:
+        yield Pair(sample=next(found), other=None if pair.other is None else next(found))
 
 
 def _check(samples: Sequence[Sample], asked: Sequence[Sample], wanted: Wanted) -> None:
