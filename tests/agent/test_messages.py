@@ -193,6 +193,19 @@ def test_log_probabilities_of_all_tokens(reducer: Reducer) -> None:
     assert [array("d", one.trainer_logprobs).tolist() for one in found] == [[-1, -2], [-3, -4]]
 
 
+def test_log_probabilities_without_tokens(reducer: Reducer) -> None:
+    """The only message of the assistant has them, such as one whose tokens would spell a secret."""
+    said = [WrittenMessage("user", "q"), WrittenMessage("assistant", "a")]
+    feed(reducer, WORKER, Wrote(S, b"t" * 16, 1, "", 0, said, is_last=True))
+    ticket = {"traceparent": format_traceparent(SpanIds(int.from_bytes(b"t" * 16, "big"), 1))}
+    found = Scores(logprobs=[array("d", [-1, -2]).tobytes()])
+    feed(reducer, RANK, *consumed([ticket], 3, S, 1, "trained", pytest.fail, found))
+    both = messages(feed(reducer, RANK, StepStarted(4, 9 * S, b"")))
+
+    assert [array("d", one.trainer_logprobs).tolist() for one in both] == [[], [-1, -2]]
+    assert reducer.messages.mismatched == 0
+
+
 def test_a_step_keeps_four_mebibytes(reducer: Reducer) -> None:
     """Of more, a sample of whole groups is kept, and the others are counted; the trajectories are all listed."""
     for n in range(1, 65):

@@ -228,11 +228,15 @@ def _tokens(message: WrittenMessage) -> int:
 def _in_trainer(messages: list[WrittenMessage], logprobs: bytes) -> list[bytes] | None:
     """Return the log-probabilities in the trainer for each message; `None` if they are of other tokens.
 
-    They are those of the assistant's tokens, or of all tokens that have been recorded.
+    They are those of the assistant's tokens, or of all tokens that have been recorded. If no tokens of the assistant
+    have been, its only message has them.
     """
     if not logprobs:
         return [b""] * len(messages)
-    of_assistant = [_tokens(one) if one.author == _ASSISTANT else 0 for one in messages]
+    is_own = [one.author == _ASSISTANT for one in messages]
+    of_assistant = [_tokens(one) if own else 0 for one, own in zip(messages, is_own, strict=True)]
+    if is_own.count(True) == 1 and not any(of_assistant):
+        return [logprobs if own else b"" for own in is_own]
     for counts in (of_assistant, [_tokens(one) for one in messages]):
         if 8 * sum(counts) == len(logprobs):
             ends = [8 * sum(counts[: place + 1]) for place in range(len(counts))]
