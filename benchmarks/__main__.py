@@ -23,6 +23,7 @@ _BENCHMARKS = {
     "cardinality": "benchmarks.cardinality",
     "forecasts": "benchmarks.forecasts",
     "illness": "benchmarks.illness_rates",
+    "texts": "benchmarks.text_alarms",
     "collectives": "benchmarks.collective_cost",
     "stopped": "benchmarks.stopped_rank",
     "trl": "benchmarks.trl_cost",
@@ -38,7 +39,17 @@ _BENCHMARKS = {
     "why": "benchmarks.why_steps",
     "compare": "benchmarks.compare_pairs",
 }
-_ON_REQUEST = {"archive", "illness", "kills", "limits", "series", "timeline", "why", "compare"}  # they take too long
+_ON_REQUEST = {
+    "archive",
+    "illness",
+    "kills",
+    "limits",
+    "series",
+    "texts",
+    "timeline",
+    "why",
+    "compare",
+}  # they take too long
 
 
 def main() -> None:

@@ -1,0 +1,183 @@
+"""Parts of the reward that part: one rises while another falls, or completions with more of one get less of the other.
+
+The last third of the steps is compared with the first one by the means of steps, and by the correlation within steps,
+which neither the progress of the run nor the difference between steps makes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from itertools import combinations
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from otel_rl.insight import wording
+from otel_rl.insight.samples.remark import Remark, place_of, to_read
+from otel_rl.insight.series import Series, long_run_variance, t_quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from otel_rl.insight.samples.sample import Sample
+    from otel_rl.insight.series import Floats, Integers
+
+FALSE_ALARMS = 0.02
+"""Highest measured fraction of runs that are said to have such a change without one."""
+_LEAST_OF_STEP, _LEAST_STEPS = 6, 10
+"""Completions of a step that have both parts, and steps of a third."""
+_OF_ONE, _OF_TWO = 1e-4, 1e-2
+"""Two-sided probability that noise looks like a change: of a correlation, and of each of two means that part."""
+_MOST_PARTS = 8
+_LEAST_GAIN = 0.25
+"""The smallest change of a mean, in standard deviations of the completions of a step."""
+_LEAST_CORRELATION = 0.15
+"""The smallest correlation before, and below 0 after."""
+_REWARDS = ("reward", "score")
+"""Names of columns that are parts of the reward; those of trajectories all are."""
+_ADVICE = "If the part that gains is not the aim, lower its weight, or cap it."
+
+
+class _Parted(NamedTuple):
+    """Two parts that part: how clearly, since when, in words, and the part that gains before the one that loses."""
+
+    size: float
+    since: int
+    sentence: str
+    names: tuple[str, str]
+
+
+class _Change(NamedTuple):
+    """The means of the first and of the last third of the steps."""
+
+    before: float
+    after: float
+
+    @property
+    def size(self) -> float:
+        return self.after - self.before
+
+
+class _Two(NamedTuple):
+    """Two parts by step: their means, their spread within steps, and their correlation within steps."""
+
+    means: tuple[Series, Series]
+    spreads: tuple[float, float]
+    correlation: Series
+
+
+def parting(samples: Iterable[Sample]) -> list[Remark]:
+    """Return the two parts of the reward that part the most."""
+    of_step: dict[int, list[Sample]] = defaultdict(list)
+    for one in samples:
+        of_step[one.step].append(one)
+    pairs = ((names, _two(of_step, names)) for names in combinations(_parts(of_step), 2))
+    found = [said for names, two in pairs if two and (said := _moved(names, two) or _turned(names, two))]
+    if not found:
+        return []
+    parted, last = max(found), max(of_step)
+    return [
+        Remark(
+            kind="learning",
+            severity="warning",
+            sentence=parted.sentence,
+            advice=f"{to_read(map(place_of, _extreme(of_step[last], parted.names)))} {_ADVICE}",
+            steps=(parted.since, last),
+        )
+    ]
+
+
+def _parts(of_step: Mapping[int, Sequence[Sample]]) -> list[str]:
+    names = {
+        name: None
+        for some in of_step.values()
+        for one in some
+        for name in one.components
+        if one.trace_id or any(part in name.lower() for part in _REWARDS)
+    }
+    return [*names][:_MOST_PARTS]
+
+
+def _two(of_step: Mapping[int, Sequence[Sample]], names: tuple[str, str]) -> _Two | None:
+    steps, means, spreads, correlations = [], [], [], []
+    for step in sorted(of_step):
+        rows = [[one.components[name] for name in names] for one in of_step[step] if one.components.keys() >= {*names}]
+        values = np.asarray(rows, float).reshape(-1, 2)
+        values = values[np.isfinite(values).all(axis=1)]
+        if len(values) < _LEAST_OF_STEP:
+            continue
+        mean, spread = values.mean(axis=0), values.std(axis=0)
+        steps.append(step)
+        means.append(mean)
+        spreads.append(spread)
+        correlations.append(float(((values - mean) / spread).prod(axis=1).mean()) if spread.all() else math.nan)
+    if not steps:
+        return None
+    numbers, (first, second) = np.asarray(steps), np.transpose(means)
+    one, two = np.mean(spreads, axis=0).tolist()
+    return _Two(
+        (Series(numbers, first), Series(numbers, second)), (one, two), Series(numbers, np.asarray(correlations))
+    )
+
+
+def _moved(names: tuple[str, str], two: _Two) -> _Parted | None:
+    """Return that one mean rose and the other fell."""
+    first, second = (_change(means, _OF_TWO) for means in two.means)
+    gains = [
+        change.size / spread if change and spread else 0.0
+        for change, spread in zip((first, second), two.spreads, strict=True)
+    ]
+    if first is None or second is None or gains[0] * gains[1] >= 0 or min(map(abs, gains)) < _LEAST_GAIN:
+        return None
+    (up, rise), (down, fall) = sorted(zip(names, (first, second), strict=True), key=lambda one: -one[1].size)
+    apart = [means.values / spread for means, spread in zip(two.means, two.spreads, strict=True)]
+    since = _since(two.correlation.steps, (apart[0] - apart[1]) * np.sign(gains[0]))
+    text = f"{up} rises while {down} falls since step {wording.integer(since)}: {_text(rise)}, and {_text(fall)}."
+    return _Parted(min(map(abs, gains)), since, text, (up, down))
+
+
+def _turned(names: tuple[str, str], two: _Two) -> _Parted | None:
+    """Return that the correlation became negative."""
+    known = two.correlation.finite
+    change = _change(known, _OF_ONE)
+    if change is None or change.before < _LEAST_CORRELATION or change.after > -_LEAST_CORRELATION:
+        return None
+    since = _since(known.steps, -known.values)
+    text = (
+        f"Completions with more {names[0]} get less {names[1]} since step {wording.integer(since)}: their correlation "
+        f"within steps is {wording.number(change.after)}, {wording.number(change.before)} at first."
+    )
+    return _Parted(-change.size, since, text, names)
+
+
+def _change(series: Series, chance: float) -> _Change | None:
+    """Return how the last third of the values differs from the first one, if that is more than their noise explains.
+
+    A third can rise or fall in itself; its noise is what a line leaves.
+    """
+    third = len(series.values) // 3
+    if third < _LEAST_STEPS:
+        return None
+    early, late = series.values[:third], series.values[-third:]
+    times = np.arange(third)
+    away = [values - np.polyval(np.polyfit(times, values, 1), times) for values in (early, late)]
+    variance, freedom = long_run_variance(np.concatenate(away))
+    change = _Change(float(early.mean()), float(late.mean()))
+    return change if abs(change.size) > t_quantile(chance, freedom) * math.sqrt(2 * variance / third) else None
+
+
+def _since(steps: Integers, values: Floats) -> int:
+    """Return the step from which on values are the most above their mean, by their cumulative sum."""
+    sums = np.cumsum((values - values.mean())[::-1])[::-1]
+    return int(steps[np.argmax(sums)])
+
+
+def _text(change: _Change) -> str:
+    return f"{wording.number(change.before)} → {wording.number(change.after)}"
+
+
+def _extreme(samples: Iterable[Sample], names: tuple[str, str]) -> list[Sample]:
+    """Return the samples with the most of one part, and the least of the other."""
+    has = [one for one in samples if one.components.keys() >= {*names}]
+    return sorted(has, key=lambda one: one.components[names[1]] - one.components[names[0]])
