@@ -1,30 +1,31 @@
-"""Phrases in what the policy wrote that earn a reward: perhaps a trick that the verifier pays for."""
+"""Completions: phrases that earn a reward, faults, samples to blame, tokens that differ."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from otel_rl.insight.facts import Evidence, Finding
-from otel_rl.insight.samples.conclude import sentence_of
+from otel_rl.insight.findings.blamed import blamed
 from otel_rl.insight.samples.phrases import phrases
 from otel_rl.insight.samples.read import held_by, read_samples
+from otel_rl.insight.samples.remarks import remarks
 
 if TYPE_CHECKING:
     from otel_rl.insight.recorded import Recorded
 
 
 def texts(recorded: Recorded) -> list[Finding]:
-    """Return the most frequent phrase that earns a reward, if completions were recorded."""
+    """Return what samples say, with the most frequent phrase that pays, and which ones are to blame for a spike."""
     held = held_by(recorded.run)
-    found = phrases(read_samples(recorded.run, held.names, held.spread()))
+    samples = list(read_samples(recorded.run, held.names, held.spread()))
     return [
         Finding(
-            kind="learning",
-            severity="warning",
-            sentence=sentence_of(one),
-            advice=f'Read otel-rl samples --contains "{one.text}". If no answer needs it, correct the reward.',
-            sure="possible",
-            evidence=Evidence(steps=(one.since, held.steps[-1]), panel="data"),
+            kind=one.kind,
+            severity=one.severity,
+            sentence=one.sentence,
+            advice=one.advice,
+            sure=one.sure,
+            evidence=Evidence(steps=one.steps, panel="data"),
         )
-        for one in found[:1]
+        for one in [*blamed(recorded), *remarks(recorded.run, samples, phrases(samples)[:1])]
     ]

@@ -1,4 +1,4 @@
-"""Answers what the policy wrote: the samples that were asked for, and the phrases that earn a reward."""
+"""Answers what the policy wrote: the samples that were asked for, and what samples say of the run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 from otel_rl.insight import wording
+from otel_rl.insight.samples.blame import blame_of, remark_of
 from otel_rl.insight.samples.choose import GAP, REWARD, chosen, paired, value_of
 from otel_rl.insight.samples.phrases import phrases
 from otel_rl.insight.samples.read import held_by, read_samples
+from otel_rl.insight.samples.remarks import remarks
 from otel_rl.insight.samples.sample import Pair, Samples
 from otel_rl.insight.samples.turns import (
     MESSAGES,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from otel_rl.archive.reader import RunReader
     from otel_rl.insight.samples.choose import Wanted
     from otel_rl.insight.samples.read import Held
+    from otel_rl.insight.samples.remark import Remark
     from otel_rl.insight.samples.sample import Phrase, Sample
 
 _MOST_WITH_TOKENS = 16
@@ -35,7 +38,7 @@ _MOST_READ = 2_048
 
 
 def samples(run: RunReader, wanted: Wanted) -> Samples:
-    """Return the samples of a run that were asked for, and the phrases that earn a reward.
+    """Return the samples of a run that were asked for, and what samples say of it.
 
     Raises:
         ValueError: The run has no samples, none of that step, no trajectory of that id, or no number of that name.
@@ -60,20 +63,16 @@ def samples(run: RunReader, wanted: Wanted) -> Samples:
         total=held.lines,
         found=len(asked) + unread,
         phrases=tuple(found),
-        sentences=tuple(map(sentence_of, found)),
+        sentences=tuple(one.sentence for one in _said(run, every, found, wanted.step)),
         other_step=wanted.other_step,
         samples=tuple(_detailed(run, pairs, tokens=bool(wanted.trajectory))),
     )
 
 
-def sentence_of(phrase: Phrase) -> str:
-    """Return in words how a phrase spread, and what it earns."""
-    component = f", mostly of {phrase.component}" if phrase.component else ""
-    return (
-        f'"{phrase.text}" is in {wording.percent(phrase.share)} of completions since step '
-        f"{wording.integer(phrase.since)}, {wording.percent(phrase.share_before)} at first: they get a reward of "
-        f"{wording.number(phrase.reward)}{component}, others {wording.number(phrase.reward_without)}."
-    )
+def _said(run: RunReader, every: Sequence[Sample], found: Sequence[Phrase], step: int | None) -> list[Remark]:
+    """Return what the samples say, and first who made the loss of the step that was asked for."""
+    blame = None if step is None else blame_of(run, step)
+    return [*([remark_of(blame)] if blame and blame.stands_out else []), *remarks(run, every, found)]
 
 
 def _asked(run: RunReader, held: Held, every: Sequence[Sample], wanted: Wanted) -> tuple[Sequence[Sample], int]:

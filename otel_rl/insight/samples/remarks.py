@@ -1,0 +1,44 @@
+"""Collects the remarks on samples: phrases that pay, tokens that differ, faults of texts, parts of the reward."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_rl.insight import wording
+from otel_rl.insight.samples.faults import faults
+from otel_rl.insight.samples.mismatch import mismatch
+from otel_rl.insight.samples.parting import parting
+from otel_rl.insight.samples.remark import Remark
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_rl.archive.reader import RunReader
+    from otel_rl.insight.samples.sample import Phrase, Sample
+
+
+def remarks(run: RunReader, samples: Sequence[Sample], found: Sequence[Phrase]) -> list[Remark]:
+    """Return what samples of a run say, with phrases that were found in them."""
+    steps = sorted({one.step for one in samples})
+    return [
+        *(_of_phrase(one, steps[-1]) for one in found),
+        *mismatch(run, steps),
+        *faults(samples),
+        *parting(samples),
+    ]
+
+
+def _of_phrase(phrase: Phrase, last: int) -> Remark:
+    component = f", mostly of {phrase.component}" if phrase.component else ""
+    return Remark(
+        kind="learning",
+        severity="warning",
+        sentence=(
+            f'"{phrase.text}" is in {wording.percent(phrase.share)} of completions since step '
+            f"{wording.integer(phrase.since)}, {wording.percent(phrase.share_before)} at first: they get a reward of "
+            f"{wording.number(phrase.reward)}{component}, others {wording.number(phrase.reward_without)}."
+        ),
+        advice=f'Read otel-rl samples --contains "{phrase.text}". If no answer needs it, correct the reward.',
+        steps=(phrase.since, last),
+        sure="possible",
+    )
