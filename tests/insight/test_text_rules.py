@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from benchmarks.text_alarms import APART, CLEAN, PLANTED, TOGETHER, disagreements, found, parted, rates
@@ -156,6 +158,18 @@ def test_what_is_said_of_parts() -> None:
     assert remark.sentence.startswith("reward/first rises while reward/second falls since step 5")
     assert " → " in remark.sentence
     assert remark.advice.startswith("Read otel-rl samples --step 99 --group 0.")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [1.0, math.inf, math.nan, 1e300])
+def test_parts_of_any_size(value: float) -> None:
+    """Parts that are constant, not finite, or too large for squares part from nothing."""
+    changed = (
+        msgspec.structs.replace(one, components={"reward/first": value, "reward/second": -value * one.number})
+        for one in TOGETHER["both stay"].samples(1, 40)
+    )
+
+    assert parting(changed) == []
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])

@@ -34,6 +34,8 @@ _LEAST_GAIN = 0.25
 """The smallest change of a mean, in standard deviations of the completions of a step."""
 _LEAST_CORRELATION = 0.15
 """The smallest correlation before, and below 0 after."""
+_LARGEST = 1e100
+"""Sums of squares of larger numbers would not be finite."""
 _REWARDS = ("reward", "score")
 """Names of columns that are parts of the reward; those of trajectories all are."""
 _ADVICE = "If the part that gains is not the aim, lower its weight, or cap it."
@@ -104,7 +106,7 @@ def _two(of_step: Mapping[int, Sequence[Sample]], names: tuple[str, str]) -> _Tw
     for step in sorted(of_step):
         rows = [[one.components[name] for name in names] for one in of_step[step] if one.components.keys() >= {*names}]
         values = np.asarray(rows, float).reshape(-1, 2)
-        values = values[np.isfinite(values).all(axis=1)]
+        values = values[(np.abs(values) < _LARGEST).all(axis=1)]
         if len(values) < _LEAST_OF_STEP:
             continue
         mean, spread = values.mean(axis=0), values.std(axis=0)

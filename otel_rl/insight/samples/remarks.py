@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 def remarks(run: RunReader, samples: Sequence[Sample], found: Sequence[Phrase]) -> list[Remark]:
     """Return what samples of a run say, with phrases that were found in them."""
+    if not samples:
+        return []
     steps = sorted({one.step for one in samples})
     return [
         *(_of_phrase(one, steps[-1]) for one in found),
