@@ -14,7 +14,7 @@ from otel_rl.cli.runs import Run
 from otel_rl.cli.terminal import say, say_json
 from otel_rl.journal.modes import own_process
 
-_NAMES = {"perfetto": "trace.json.gz", "csv": "csv", "parquet": "parquet"}
+_NAMES = {"perfetto": "trace.json.gz", "csv": "csv", "parquet": "parquet", "atif": "atif"}
 
 
 class _Written(msgspec.Struct, frozen=True):
@@ -23,7 +23,7 @@ class _Written(msgspec.Struct, frozen=True):
     files: dict[str, int]
 
 
-@click.command(short_help="Write a run for Perfetto, as CSV or Parquet, or send it by OTLP.")
+@click.command(short_help="Write a run for Perfetto, as CSV, Parquet or ATIF, or send it by OTLP.")
 @click.argument("run", type=Run())
 @click.option("--to", "kind", required=True, type=click.Choice([*_NAMES, "otlp"]), help="The format.")
 @click.option("-o", "--output", "place", type=click.Path(path_type=Path), help="The file or directory to write.")
@@ -40,6 +40,7 @@ def export(run: Path, kind: str, place: Path | None, first: int | None, last: in
     perfetto  the timeline, for https://ui.perfetto.dev: trace.json.gz
     csv       a file for each table; rows.csv has a line for each step and a column for each metric
     parquet   a file for each table
+    atif      trajectories with their messages, for Harbor and others: a file for each; a line for each in -o FILE.jsonl
     otlp      spans, rows and events of all attempts, to the address in OTEL_EXPORTER_OTLP_ENDPOINT
     """  # noqa: D301 - click's mark
     own_process()
@@ -60,6 +61,8 @@ def export(run: Path, kind: str, place: Path | None, first: int | None, last: in
         return
     for file in found:
         say(file)
+    if kind == "atif" and not any(found.values()):
+        say("No messages were recorded: see run.trajectory and otel_rl.init(content=True).", err=True)
     if kind == "perfetto":
         say("Open it in https://ui.perfetto.dev, which keeps it in the browser.", err=True)
 
@@ -67,9 +70,11 @@ def export(run: Path, kind: str, place: Path | None, first: int | None, last: in
 def _written(run: Path, kind: str, place: Path, steps: slice | None) -> dict[str, int]:
     """Write the files; return the number of lines or events in each."""
     from otel_rl.archive.reader import open_run  # loads NumPy and DuckDB
-    from otel_rl.view.export import perfetto, tables
+    from otel_rl.view.export import atif, perfetto, tables
 
     opened = open_run(run)
+    if kind == "atif":
+        return atif.write(opened, place, steps)
     if kind == "perfetto":
         return {str(place): perfetto.write(opened, place, steps)}
     counts = tables.write(opened, place, cast("Literal['csv', 'parquet']", kind), steps)

@@ -151,7 +151,7 @@ def test_flows_lead_to_the_step(tmp_path: Path) -> None:
     assert len({one["id"] for one in flows}) == 1
 
 
-@pytest.mark.parametrize("kind", ["perfetto", "csv", "parquet"])
+@pytest.mark.parametrize("kind", ["perfetto", "csv", "parquet", "atif"])
 def test_the_files_are_named(recorded: Path, kind: str) -> None:
     """As JSON with the number of lines or events; they are in the run directory, and are its owner's alone."""
     result = CliRunner().invoke(main, ["export", str(recorded), "--to", kind, "--json"])
