@@ -286,6 +286,7 @@ class Trajectory(msgspec.Struct, frozen=True, tag="trajectory"):
         advantage: Its advantage; NaN if unknown.
         loss: Its loss; NaN if unknown.
         components: The parts of its reward, by name.
+        sampled: If false, trace sampling left out its trace: only exporters with `everything` get it.
     """
 
     attempt: int
@@ -306,6 +307,7 @@ class Trajectory(msgspec.Struct, frozen=True, tag="trajectory"):
     advantage: float = float("nan")
     loss: float = float("nan")
     components: dict[str, float] = {}
+    sampled: bool = True
 
 
 class Message(msgspec.Struct, frozen=True, tag="message"):

@@ -32,9 +32,10 @@ from opentelemetry.trace import (
 )
 
 from otel_rl import semconv
-from otel_rl.export import Ended, Event, NotNow, Params, Refused, Row, Span, Table
+from otel_rl.export import Ended, Event, NotNow, Params, Refused, Row, Span, Table, Trajectory
 from otel_rl.otlp.connection import connection
 from otel_rl.setup.otel_environment import batch_size, limits
+from otel_rl_exporters.otlp_gen_ai import as_operation, evaluations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,7 +116,7 @@ class OtlpTraces(_ByVariables, SignalExporter):
 
 
 class OtlpLogs(_ByVariables, SignalExporter):
-    """Sends rows, parameters, tables, events, and how the run ended, as log events.
+    """Sends rows, parameters, tables, rewards, events, and how the run ended, as log events.
 
     A row is the event `rl.step.metrics` with all its values in one map, so that a collector has every
     step exactly, whatever its export interval. A table is the event `rl.table` with its rows in the body: the
@@ -159,16 +160,23 @@ def sender(where: Connection) -> Sender:
 
 def readable_spans(items: Sequence[Item], resource: Resource, most: Limits) -> list[tuple[int, ReadableSpan]]:
     """Return the spans among `items` as objects of the SDK, each with its index."""
-    return [(n, _readable_span(item, resource, most)) for n, item in enumerate(items) if isinstance(item, Span)]
+    spans = ((n, as_operation(item)) for n, item in enumerate(items) if isinstance(item, Span))
+    return [(n, _readable_span(span, resource, most)) for n, span in spans]
 
 
 def readable_records(items: Sequence[Item], resource: Resource, most: Limits) -> list[tuple[int, ReadableLogRecord]]:
     """Return the events among `items` as objects of the SDK, each with its index."""
-    shown = ((n, item) for n, item in enumerate(items) if isinstance(item, Row | Params | Table | Event | Ended))
-    records = [(n, log_record(item)) for n, item in shown]
+    each = ((n, one) for n, item in enumerate(items) for one in _shown(item))
+    records = [(n, log_record(one)) for n, one in each]
     for _, record in records:
         record.attributes = _bounded(record.attributes or {}, most.record_attributes, most.record_text)
     return [(n, ReadableLogRecord(record, resource, _SCOPE)) for n, record in records]
+
+
+def _shown(item: Item) -> Sequence[Row | Params | Table | Event | Ended]:
+    if isinstance(item, Trajectory):
+        return evaluations(item)
+    return (item,) if isinstance(item, Row | Params | Table | Event | Ended) else ()
 
 
 def _readable_span(span: Span, resource: Resource, most: Limits) -> ReadableSpan:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
+from collections import defaultdict
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from otel_rl.archive import files
+from otel_rl.archive.tables import MESSAGES, SPANS
+from otel_rl.archive.valid import literal
 from otel_rl.archive.writer import KINDS, read, time_of
+from otel_rl.convert.gen_ai_messages import Said, attributes_of, has_messages
+from otel_rl.export import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,6 +24,9 @@ if TYPE_CHECKING:
 
     from otel_rl.archive.tables import Table
     from otel_rl.export import Item
+
+_SAID = """SELECT span_id, author, name, text, cut, coalesce(calls, '')
+    FROM messages WHERE span_id IN ({ids}) ORDER BY attempt, step, number"""
 
 
 class Replay:
@@ -31,6 +43,7 @@ class Replay:
 
     def __init__(self, place: Path, counts: Mapping[str, int], totals: Mapping[str, int]) -> None:
         self._place, self._counts, self._totals = place, counts, totals
+        self._run = place.parent.parent
         self.missing = 0
 
     def __iter__(self) -> Iterator[tuple[str, int, Item]]:
@@ -50,6 +63,7 @@ class Replay:
             if file.end <= count:
                 continue
             found = list(read(self._place, tables, file))
+            found = self._with_messages(found) if tables[-1] is SPANS else found
             is_whole = len(found) == file.end - file.first  # otherwise spans were thinned, or the file is damaged
             self.missing += max(0, file.first - reached) + (0 if found else file.end - max(file.first, count))
             reached = file.end
@@ -59,6 +73,25 @@ class Replay:
                 if number >= count:
                     yield latest, order, next(places), number, item
         self.missing += max(0, self._totals.get(kind, 0) - reached)
+
+    def _with_messages(self, spans: list[Item]) -> list[Item]:
+        """Return spans with the messages of their trajectories, as they left during the run."""
+        theirs = {one.span_id for one in spans if isinstance(one, Span) and one.sampled and has_messages(one)}
+        if not theirs or not files.of_table(self._place, MESSAGES.name):
+            return spans
+        from otel_rl.archive.reader import open_run  # DuckDB
+
+        said: defaultdict[str, list[Said]] = defaultdict(list)
+        query = _SAID.format(ids=", ".join(map(literal, theirs)))
+        with contextlib.suppress(OSError):  # then spans leave without them
+            for span_id, *message in chain.from_iterable(open_run(self._run, attempts="all").stream(query)):
+                said[span_id].append(Said(*message))
+        return [
+            replace(one, attributes=one.attributes | attributes_of(said[one.span_id]))
+            if isinstance(one, Span) and one.span_id in said
+            else one
+            for one in spans
+        ]
 
 
 def totals(place: Path) -> dict[str, int]:

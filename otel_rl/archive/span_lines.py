@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_rl import semconv
 from otel_rl.archive.json_texts import decoded, encoded
+from otel_rl.convert.gen_ai_messages import without_messages
 from otel_rl.export import Span, SpanEvent, SpanLink
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _SLOTS: dict[str, type] = {
 
 def columns_of_spans(spans: Sequence[Span]) -> list[Sequence[Any]]:
     """Return the values of spans in each column of `spans`, in the order of the columns."""
-    own, others = _split([span.attributes for span in spans])
+    own, others = _split([*map(without_messages, spans)])  # the table of messages has these
     return [
         *own,
         [span.name for span in spans],

@@ -19,7 +19,7 @@ from otel_rl.delivery.outbox_reader import OutboxReader
 from otel_rl.delivery.quarantine import Quarantine
 from otel_rl.errors.occasional import Occasional
 from otel_rl.errors.sinks import log_of
-from otel_rl.export import Ended, Gone, NotNow, Row, Span
+from otel_rl.export import Ended, Gone, NotNow, Row, Span, Trajectory
 from otel_rl.journal.atomic_files import read_json, write_atomically
 from otel_rl.journal.modes import make_directory
 from otel_rl.journal.segments import START, Position
@@ -248,7 +248,7 @@ class ExporterThread(threading.Thread):
             for item, behind in found:
                 kind = type(item).__name__
                 self._read_so_far[kind] += 1
-                is_not_sampled = isinstance(item, Span) and not item.sampled and not self.everything
+                is_not_sampled = isinstance(item, Span | Trajectory) and not item.sampled and not self.everything
                 if is_not_sampled or self._read_so_far[kind] <= self._has.get(kind, 0):
                     self._handover.skip(kind, behind)
                 else:

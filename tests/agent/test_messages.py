@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from otel_rl.agent.steps.message_buffer import MOST_WAITING
-from otel_rl.agent.steps.state import State
-from otel_rl.export import Ended, Message, Trajectory
+from otel_rl.agent.steps.message_buffer import MOST_WAITING, MessageBuffer
+from otel_rl.agent.steps.state import Journal, State
+from otel_rl.export import Ended, Message, Span, Trajectory
 from otel_rl.journal.ids import SpanIds, format_traceparent
 from otel_rl.journal.record_events import Lost, from_event, to_event
-from otel_rl.journal.records import Finished, StepStarted, WrittenMessage, Wrote
+from otel_rl.journal.records import Finished, SpanEnded, SpanStarted, StepStarted, WrittenMessage, Wrote
 from otel_rl.trainer.tickets import Scores, consumed
 from tests.agent.reducing import S, feed, reducing, started
 
@@ -123,6 +124,46 @@ def test_a_trajectory_is_not_torn(reducer: Reducer) -> None:
     late = feed(reducer, RANK, StepStarted(5, 10 * S, b""))
 
     assert (shown(between), shown(late)) == ([], [(3, 1, "q"), (3, 1, "a")])
+
+
+def test_the_span_of_a_trajectory_has_its_messages(reducer: Reducer) -> None:
+    """From its end on, before a step trains on it; only those of its own."""
+    for n in (1, 2):
+        begun = SpanStarted(n, 0, n.to_bytes(16, "big"), None, "rl.trajectory", S, b"", kind=0)
+        feed(reducer, WORKER, begun, *([wrote(1, "2 + 2?", "4")] if n == 1 else []))
+    spans = [item for n in (1, 2) for item in feed(reducer, WORKER, SpanEnded(n, 2 * S, b"")) if isinstance(item, Span)]
+
+    assert "2 + 2?" in str(spans[0].attributes["gen_ai.input.messages"])
+    assert "4" in str(spans[0].attributes["gen_ai.output.messages"])
+    assert not {"gen_ai.input.messages", "gen_ai.output.messages"} & spans[1].attributes.keys()
+
+
+def test_a_completion_gets_a_span(reducer: Reducer) -> None:
+    """It has its messages and its reward, so that a server of traces can show it; it takes no time."""
+    (record,) = took(3, 1)
+    feed(reducer, WORKER, wrote(1, "2 + 2?", "4"))
+    feed(reducer, RANK, replace(record, have_spans=False))
+    items = feed(reducer, RANK, StepStarted(4, 9 * S, b""))
+    (span,) = (item for item in items if isinstance(item, Span) and item.name == "rl.completion")
+
+    assert (span.trace_id, span.span_id, span.parent_id) == (f"{1:032x}", f"{1:016x}", "")
+    assert (span.start_unix_nano, span.end_unix_nano) == (S, S)
+    assert span.attributes.items() >= {"rl.loop.iteration": 3, "rl.trajectory.reward": 1.0, "rl.rank": 2}.items()
+    assert "2 + 2?" in str(span.attributes["gen_ai.input.messages"])
+    assert len(messages(items)) == 2
+
+
+def test_where_no_traces_are_sent_spans_have_no_messages() -> None:
+    """A completion has no span then."""
+    state = State()
+    buffer = MessageBuffer(state, in_spans=False)
+    state.journals[RANK] = Journal(started())
+    buffer.add(RANK, wrote(1, "2 + 2?", "4"))
+    buffer.consume(0, replace(took(3, 1)[0], have_spans=False))
+
+    assert buffer.attributes(f"{1:032x}", f"{1:016x}") == {}
+    assert shown(found := buffer.leave_all(0)) == [(3, 1, "2 + 2?"), (3, 1, "4")]
+    assert len(found) == 2
 
 
 def test_trajectories_that_were_dropped_are_kept_too(reducer: Reducer) -> None:

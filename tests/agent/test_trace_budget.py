@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_rl.agent.steps.trace_sampling import TraceSampler
-from otel_rl.export import Item, Span, SpanLink
+from otel_rl.export import Item, Span, SpanLink, Trajectory
 from otel_rl.journal.ids import step_ids
 from tests.agent.reducing import S
 
@@ -129,6 +129,25 @@ def test_a_step_links_to_trajectories_that_left() -> None:
 
     assert {whole[trace_id] for trace_id in linked} == {2}
     assert (len(linked) > 128, other) == (True, "f" * 32)
+
+
+def test_what_is_left_out_has_no_messages() -> None:
+    """Nobody shows them: the archive, which gets these spans too, has a table of messages."""
+    spans = [Span("rl.trajectory", trace_of(n), "b" * 16, "", 0, S, {"gen_ai.input.messages": "[]"}) for n in range(90)]
+    found = [item for item in sampler(budget=10).of(spans) if isinstance(item, Span)]
+
+    assert {(one.sampled, bool(one.attributes)) for one in found} == {(True, True), (False, False)}
+
+
+def test_a_trajectory_is_sampled_with_its_trace() -> None:
+    """One without a trace is not."""
+    traces = sampler(budget=40)
+    left = sampled(traces.of([span for n in range(100) for span in trajectory(n)]))
+    found = traces.of([Trajectory(0, 0, 0, 0, "trained", 0, trace_of(n), "b" * 16) for n in range(100)])
+    kept = {one.trace_id for one in found if isinstance(one, Trajectory) and one.sampled}
+
+    assert set() < kept <= {span.trace_id for span in left}
+    assert [one.sampled for one in traces.of([Trajectory(0, 0, 0, 0, "trained", 0)])] == [False]
 
 
 @pytest.mark.parametrize("outcome", ["stale", "aborted"])

@@ -9,7 +9,7 @@ import pytest
 from otel_rl.agent.steps.boundaries import without_phase_memory
 from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
-from otel_rl.export import NotNow, Params, Row, RunInfo, Span
+from otel_rl.export import NotNow, Params, Row, RunInfo, Span, Trajectory
 from otel_rl.journal.segments import START
 from tests.collector import wait_for
 
@@ -83,6 +83,17 @@ def test_they_go_to_those_that_want_them(outbox: Outbox) -> None:
     assert Sampled.given == [items[1:12:3], items[13::3]]
     assert [item for batch in Everything.given for item in batch] == items
     assert (some.taken, some.refused, everything.taken) == (8, 0, 24)
+
+
+def test_so_do_trajectories_whose_trace_was_left_out(outbox: Outbox) -> None:
+    """Their rewards would be evaluations of spans that a receiver does not have."""
+    left_out = Trajectory(0, 0, 0, 0, "trained", 0, "a" * 32, "b" * 16, sampled=False)
+    outbox.append([left_out, Params(0, {})], b"\xc0")
+    delivered(outbox, Sampled)
+    delivered(outbox, Everything)
+
+    assert Sampled.given == [[Params(0, {})]]
+    assert [type(item) for item in Everything.given[0]] == [Trajectory, Params]
 
 
 def test_the_cursor_passes_them(outbox: Outbox) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _TYPES = {"stringValue": "string", "intValue": "int", "doubleValue": "double", "boolValue": "boolean"}
 _INTERNAL = 1
+_OPERATIONS = {"invoke_agent": "rl.trajectory", "chat": "rl.trajectory.model", "execute_tool": "rl.trajectory.tool"}
 _OF_AN_EXCEPTION = {"exception.type", "exception.message", "exception.stacktrace"}
 
 
@@ -54,12 +55,13 @@ def _records(scope: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _name(record: dict[str, Any]) -> str:
-    return str(record.get("name") or record["eventName"])
+    name = str(record.get("name") or record["eventName"])
+    return _OPERATIONS.get(name.partition(" ")[0], name)
 
 
 def _span(span: dict[str, Any]) -> Iterator[str]:
     # a phase that is not a stage of genai#88 has its own name, and the attributes of any phase
-    own = f"span.{span['name']}"
+    own = f"span.{_name(span)}"
     declared = _declared(own if own in _groups() else "span.rl.train")
     yield from _attributes(f"span {span['name']}", span, declared)
     if own not in _groups() and not any(pair["key"] == semconv.PHASE for pair in span["attributes"]):
@@ -102,7 +104,7 @@ def _attributes(where: str, holder: dict[str, Any], declared: set[str]) -> Itera
 
 def _fits(value: dict[str, Any], declared: str) -> bool:
     if declared == "any":
-        return "kvlistValue" in value
+        return not value.keys().isdisjoint(("kvlistValue", "stringValue"))
     if declared.endswith("[]"):
         return all(_fits(one, declared[:-2]) for one in value["arrayValue"].get("values", ()))
     return [_TYPES.get(kind) for kind in value] == [declared]

@@ -151,6 +151,9 @@ class Applier:
         phase = journal.phases.pop(begun.span_id, None)
         self._goodput.leave(name, journal.started, begun.span_id, ended.time, ended.attributes)
         span = assemble.span(self._run_id, journal, begun, ended, phase)
+        if span.name == semconv.SPAN_TRAJECTORY:
+            texts = self.messages.attributes(span.trace_id, span.span_id)
+            span = replace(span, attributes=span.attributes | texts)
         if phase is not None:
             if ended.error is None:
                 self._usual.learn((journal.started.role, begun.name, begun.part), (ended.time - begun.time) / _NS)

@@ -16,16 +16,19 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from otel_rl import semconv
 from otel_rl.agent.analysis.message_budget import Candidate, chosen, lot
-from otel_rl.agent.steps.state import Written
+from otel_rl.agent.steps.state import Written, rank_and_role
+from otel_rl.convert.gen_ai_messages import Said, attributes_of
 from otel_rl.errors.sinks import log_of
-from otel_rl.export import Message
+from otel_rl.export import Message, Span
 from otel_rl.journal.records import IDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from otel_rl.agent.steps.state import State
+    from otel_rl.export import AttributeValue
     from otel_rl.journal.records import Consumed, WrittenMessage, Wrote
 
 logger = log_of(__name__)
@@ -48,14 +51,15 @@ class MessageBuffer:
     Args:
         state: What waits is in it.
         most: Bytes that may wait; 0 if another machine keeps messages.
+        in_spans: If true, spans have the messages too.
 
     Attributes:
         left_out: Number of trajectories whose messages are not kept.
         mismatched: Number of trajectories whose log-probabilities in the trainer are of another number of tokens.
     """
 
-    def __init__(self, state: State, most: int = MOST_WAITING) -> None:
-        self._state, self._most = state, most
+    def __init__(self, state: State, most: int = MOST_WAITING, *, in_spans: bool = True) -> None:
+        self._state, self._most, self._in_spans = state, most, in_spans
         self._size = sum(one.size for one in state.written.values())
         self._is_used = bool(state.written)
         self._below = _ALL  # lots of the groups that may wait
@@ -89,13 +93,19 @@ class MessageBuffer:
             key = _key(trace_id, span_id)
             if span_id and (one := self._of(key, group_id)) is not None:
                 one.taken, one.reward = (attempt, record.step), reward
+                one.has_span = record.have_spans
                 if raw:
                     self._grow(one, len(raw) - len(one.logprobs))
                     one.logprobs = raw
         self._shed()
         return replace(record, logprobs=[])
 
-    def leave(self, attempt: int, step: int) -> list[Message]:
+    def attributes(self, trace_id: str, span_id: str) -> dict[str, str]:
+        """Return the messages of a trajectory as attributes of its span; none if they are left out."""
+        one = self._state.written.get(f"{trace_id}{span_id}") if self._in_spans else None
+        return _attributes(one) if one else {}
+
+    def leave(self, attempt: int, step: int) -> list[Message | Span]:
         """Return the messages that leave when a step has closed."""
         ready: dict[str, Written] = {}
         silent: list[str] = []
@@ -114,7 +124,7 @@ class MessageBuffer:
                 ready[key] = self._state.written[key]
         return self._kept(ready, attempt, step)
 
-    def leave_all(self, attempt: int) -> list[Message]:
+    def leave_all(self, attempt: int) -> list[Message | Span]:
         """Return the messages that leave when nothing more is expected."""
         return self._kept(dict(self._state.written), attempt, 0)
 
@@ -167,7 +177,7 @@ class MessageBuffer:
         journal = self._state.journals.get(one.journal)
         return journal is not None and journal.over
 
-    def _kept(self, ready: Mapping[str, Written], attempt: int, step: int) -> list[Message]:
+    def _kept(self, ready: Mapping[str, Written], attempt: int, step: int) -> list[Message | Span]:
         """Return the messages of those that are kept within the budget, and forget all of them."""
         for key, one in ready.items():
             del self._state.written[key]
@@ -187,8 +197,20 @@ class MessageBuffer:
             message
             for key, one in written.items()
             if key in keys
-            for message in self._messages(key, one, one.taken or (attempt, open_step))
+            for message in self._items(key, one, one.taken or (attempt, open_step))
         ]
+
+    def _items(self, key: str, one: Written, taken: tuple[int, int]) -> Iterator[Message | Span]:
+        """Yield the messages of a trajectory, and a span with them if it has none: exporters of traces show spans."""
+        messages = [*self._messages(key, one, taken)]
+        yield from messages
+        if one.has_span or not self._in_spans:
+            return
+        attributes: dict[str, AttributeValue] = {semconv.LOOP_ITERATION: taken[1]}
+        attributes |= rank_and_role(self._state.journals[one.journal].started)
+        attributes |= {} if math.isnan(one.reward) else {semconv.TRAJECTORY_REWARD: one.reward}
+        time = messages[-1].time_unix_nano
+        yield Span(semconv.SPAN_COMPLETION, key[:32], key[32:], "", time, time, attributes | _attributes(one))
 
     def _messages(self, key: str, one: Written, taken: tuple[int, int]) -> Iterator[Message]:
         started = self._state.journals[one.journal].started
@@ -213,6 +235,12 @@ class MessageBuffer:
 
 def _key(trace_id: bytes, span_id: int) -> str:
     return f"{trace_id.hex()}{span_id:016x}"
+
+
+def _attributes(one: Written) -> dict[str, str]:
+    """Return messages as attributes of a span."""
+    said = [message for record in sorted(one.records, key=lambda record: record.number) for message in record.messages]
+    return attributes_of([Said(one.author, one.name, one.text, one.cut, one.calls) for one in said])
 
 
 def _bytes(message: WrittenMessage) -> int:

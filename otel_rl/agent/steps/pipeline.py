@@ -50,6 +50,7 @@ class Pipeline:
             quarantine=quarantine,
             anomalies=how.rows.anomalies and not manifest.sends,  # the head has the rows of all machines
             messages=not manifest.sends,
+            in_spans=any(name.endswith("_traces") for name, _ in manifest.exporters),  # the archive has its own table
         )
         self.traces = TraceSampler(how.traces.ratio, self.vocabulary.phase, how.traces.budget, marks=everything)
         self.trackers = TrackerRows(how.rows, reductions)

@@ -51,7 +51,7 @@ class Reducer:
 
     A rank that is silent is waited for `deadline` seconds. With `whole_world`, the ranks of other machines are waited
     for too. The quarantine gets records that cannot be processed. With `anomalies`, rows are searched for signs that
-    the training is ill. Without `messages`, those of trajectories are dropped.
+    the training is ill. Without `messages`, those of trajectories are dropped. With `in_spans`, spans have them too.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class Reducer:
         quarantine: Quarantine | None = None,
         anomalies: bool = True,
         messages: bool = True,
+        in_spans: bool = True,
     ) -> None:
         self.state = State() if state is None else state
         self.quarantine = Quarantine() if quarantine is None else quarantine
@@ -75,7 +76,7 @@ class Reducer:
         self.goodput = Goodput(self.state.time_spent, vocabulary.phase)
         self._attempts = Attempts(self.state, whole_world=whole_world)
         self.usual = UsualTimes()
-        self.messages = MessageBuffer(self.state, MOST_WAITING if messages else 0)
+        self.messages = MessageBuffer(self.state, MOST_WAITING if messages else 0, in_spans=in_spans)
         self._applier = Applier(run_id, self.state, self.forensics, self.goodput, self.usual, self.messages)
         self.bounds, self.weights = self._applier.bounds, self._applier.weights
         self._ends = Ends(self.state, self._applier, self.forensics, self.goodput)

@@ -235,7 +235,7 @@ class Broken(msgspec.Struct):
     seen_at: int
 
 
-class Written(msgspec.Struct):
+class Written(msgspec.Struct, omit_defaults=True):
     """The messages of a trajectory, until the step that trains on it has closed.
 
     Attributes:
@@ -248,6 +248,7 @@ class Written(msgspec.Struct):
         logprobs: Log-probabilities of its tokens in the trainer, as native doubles.
         waited: Number of steps that have closed since.
         size: Bytes that it takes, about.
+        has_span: If false, it was given to `run.completions`.
     """
 
     group: str
@@ -259,6 +260,7 @@ class Written(msgspec.Struct):
     logprobs: bytes = b""
     waited: int = 0
     size: int = 0
+    has_span: bool = True
 
 
 class State(msgspec.Struct):

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from otel_rl import semconv
 from otel_rl.agent.steps.trace_budget import TraceBudget
-from otel_rl.export import Span
+from otel_rl.convert.gen_ai_messages import without_messages
+from otel_rl.export import Span, Trajectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ class TraceSampler:
     A step is kept or left out as a whole, with the spans of all ranks of the machine. It is kept if it is within the
     ratio, if anything in it failed on any rank, if it took 1.5 times the median of the 50 steps before it, or if it
     contains an evaluation or a checkpoint. Spans of other traces, and those of a step that arrive before its root, are
-    kept within the ratio and the budget. Instruments see everything.
+    kept within the ratio and the budget. Instruments see everything. A trajectory is marked if its trace was left out.
 
     Args:
         ratio: The share of traces to keep, decided by the trace id as in OpenTelemetry's `traceidratio`, so that
@@ -58,7 +59,8 @@ class TraceSampler:
         leaving: list[Item] = []
         for item in items:
             if not isinstance(item, Span):
-                leaving.append(item)
+                is_left_out = isinstance(item, Trajectory) and not (item.trace_id and self.keeps(item.trace_id))
+                leaving.append(replace(item, sampled=False) if is_left_out else item)
                 continue
             kept = self._is_kept(item, now)
             self.left_out += not kept
@@ -101,7 +103,10 @@ class TraceSampler:
             links = tuple(
                 link for link in links if semconv.TRAJECTORY_OUTCOME not in link.attributes or self.keeps(link.trace_id)
             )
-        return span if kept and len(links) == len(span.links) else replace(span, sampled=kept, links=links)
+        if kept and len(links) == len(span.links):
+            return span
+        attributes = span.attributes if kept else without_messages(span)
+        return replace(span, sampled=kept, links=links, attributes=attributes)
 
     def _is_worth_it(self, span: Span) -> bool:
         phase = span.attributes.get(semconv.PHASE)

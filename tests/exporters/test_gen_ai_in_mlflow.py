@@ -1,0 +1,86 @@
+"""Trajectories and completions in the traces of a real MLflow server, as its own client reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import otel_rl
+from tests.exporters.mlflow_server import serving
+from tests.exporters.trackers import empty_database
+from tests.real_parts import needs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [needs("mlflow"), pytest.mark.slow]
+CALLS = [{"id": "c1", "type": "function", "function": {"name": "pytest", "arguments": '{"path":"x.py"}'}}]
+HOSTILE = "\ud800 \0 \x1b[31m <script>alert(1)</script> " + "x" * 10_000_000
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """The traces of a run by their root: a trajectory that calls a tool, one of a hostile text, and a completion."""
+    import mlflow
+
+    place = tmp_path_factory.mktemp("mlflow")
+    with serving(place, empty_database()) as address, pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{address}/v1/traces")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "x-mlflow-experiment-id=0")
+        run = otel_rl.init(dir=place, project="policy", exporters=[], content=True, quiet=True)
+        with run.trajectory(policy_version=7) as one:
+            one.message("user", "2 + 2?")
+            with one.part("model", name="policy"):
+                one.message("assistant", "", tool_calls=CALLS)
+            with one.part("tool", name="pytest"):
+                one.message("tool", "1 passed", name="pytest")
+            one.message("assistant", "4")
+            one.rewarded(0.7)
+        with run.trajectory(**{"gen_ai.agent.name": "hostile"}) as other:
+            other.message("user", HOSTILE)
+        run.completions(["3 + 3?"], ["6"], rewards=[1.0], tokens=[[21]], step=0)
+        assert run.finish(60)
+        found = mlflow.MlflowClient(address).search_traces(locations=["0"])
+        yield {next(span.name for span in one.data.spans if not span.parent_id): one for one in found}
+
+
+def test_prompt_answer_tool_calls_and_reward_are_there(traces: dict[str, Any]) -> None:
+    """As the request and the response of the trace; the spans are of MLflow's own types."""
+    trace = traces["invoke_agent"]
+    spans = {span.name: span for span in trace.data.spans}
+    root = spans["invoke_agent"]
+
+    assert {name: span.span_type for name, span in spans.items()} == {
+        "invoke_agent": "AGENT",
+        "chat policy": "CHAT_MODEL",
+        "execute_tool pytest": "TOOL",
+    }
+    assert root.inputs == [{"role": "user", "parts": [{"type": "text", "content": "2 + 2?"}]}]
+    assert [part for message in root.outputs for part in message["parts"]] == [
+        {"type": "tool_call", "id": "c1", "name": "pytest", "arguments": {"path": "x.py"}},
+        {"type": "tool_call_response", "id": "c1", "response": "1 passed"},
+        {"type": "text", "content": "4"},
+    ]
+    assert root.attributes["rl.trajectory.reward"] == 0.7
+    assert "2 + 2?" in trace.info.request_preview
+    assert "4" in trace.info.response_preview
+
+
+def test_a_completion_is_there(traces: dict[str, Any]) -> None:
+    """It has a trace of its own, with the prompt, the answer and the reward."""
+    (span,) = traces["chat"].data.spans
+
+    assert span.inputs == [{"role": "user", "parts": [{"type": "text", "content": "3 + 3?"}]}]
+    assert [message["parts"] for message in span.outputs] == [[{"type": "text", "content": "6"}]]
+    assert span.attributes["rl.trajectory.reward"] == 1.0
+
+
+def test_a_hostile_text_is_text(traces: dict[str, Any]) -> None:
+    """It is cut, UTF-8 can encode it, and no database has to store NUL."""
+    (message,) = traces["invoke_agent hostile"].data.spans[0].inputs
+    (part,) = message["parts"]
+
+    assert part["content"].startswith("\\ud800 \N{REPLACEMENT CHARACTER} \x1b[31m <script>alert(1)</script> xxx")
+    assert part["content"].endswith("characters more]")
+    assert len(part["content"]) < 1 << 17
