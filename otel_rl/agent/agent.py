@@ -137,6 +137,7 @@ class Agent:
             watch,
             None if once or of_archive or manifest.sends else stalls,
             Deaths(os.environ, self.stopped.is_set),
+            Autopsies(directory.path, is_on=how.autopsy and not (once or of_archive)),
             sends=manifest.sends,
         )
         self._display = Display(
@@ -145,7 +146,7 @@ class Agent:
             directory,
             self._quarantine,
             sends=manifest.sends,
-            stalled=stalls.points,
+            stalled=lambda: [*stalls.points(), *(watch.points() if watch is not None else ())],
         )
         self._status = Status(
             directory,
@@ -160,7 +161,6 @@ class Agent:
         self._present = Present(
             directory, manifest, self._pipeline, measurements.gauges, watch, stalls.shown, of_archive=of_archive
         )
-        self._autopsies = Autopsies(directory.path, is_on=how.autopsy and not (once or of_archive))
         self._said = said.Said(directory.events)
         self._release = Release(self._outbox, directory.cursors, directory.journals)
         self._stopped_at = self._released_at = 0.0
@@ -236,8 +236,6 @@ class Agent:
         self._display.show_delivery(self._exporters, self._status.dropped)
         with self._quarantine.guard("keeping of the last steps", "now.json"):
             self._present.add(made.items)
-        with self._quarantine.guard("start of an autopsy", "autopsy"):
-            self._autopsies.of(made.items)
         with self._quarantine.guard("writing of events", "events.json"):
             self._said.add(made.items)
         with self._quarantine.guard("writing of reports", "oom"):

@@ -15,6 +15,7 @@ from otel_rl.errors.sinks import log_of
 from otel_rl.journal.record_events import Revived
 
 if TYPE_CHECKING:
+    from otel_rl.agent.autopsies import Autopsies
     from otel_rl.agent.input.deaths import Deaths
     from otel_rl.agent.input.follow import Found
     from otel_rl.agent.input.source import Source
@@ -63,11 +64,12 @@ class Loop:
         watch: WaitWatch | None,
         stalls: Stalls | None,
         deaths: Deaths,
+        autopsies: Autopsies,
         *,
         sends: bool,
     ) -> None:
         self._source, self._pipeline, self._measurements, self._stalls = source, pipeline, measurements, stalls
-        self._deaths = deaths
+        self._deaths, self._autopsies = deaths, autopsies
         self._outbox, self._losses, self._quarantine, self._sends = outbox, losses, quarantine, sends
         self._watch = watch
         self._environments = Environments()
@@ -102,6 +104,8 @@ class Loop:
         if is_all and self._watch is not None:
             with self._quarantine.guard("watching of waits", "open spans"):
                 made.items += self._watch.look(made.items, now, is_last=near_end)
+        with self._quarantine.guard("autopsy", "processes"):
+            made.items += self._autopsies.look(made.items)
         self.unsaved += self._chain(found, made, now, near_end=near_end)
         if near_end or not self._has_room or time.monotonic() >= self._save_at:
             self._save(made)

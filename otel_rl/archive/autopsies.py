@@ -40,6 +40,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[str, ...] = ()
     advice: str = ""
 
+    @property
+    def names_cause(self) -> bool:
+        """Whether something is wrong: the run neither is well nor has ended."""
+        return self.kind not in ("well", "ended")
+
 
 class StackGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Processes whose main threads have equal stacks: their names, what they do, the innermost frames first."""

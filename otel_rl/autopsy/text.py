@@ -28,9 +28,8 @@ def _lines(found: Autopsy) -> Iterable[Styled]:
     verdict = found.verdict
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(found.time_unix_nano / 1e9))
     yield "dim", f"{found.run} · {when} · {wording.names(found.hosts, _MOST_NAMED)}"
-    is_well = verdict.kind in ("well", "ended")
-    sure = "" if verdict.sure == "certain" or is_well else f" ({_SURE[verdict.sure]})"
-    yield "good" if is_well else "bad", f"{verdict.sentence}{sure}"
+    sure = "" if verdict.sure == "certain" or not verdict.names_cause else f" ({_SURE[verdict.sure]})"
+    yield "bad" if verdict.names_cause else "good", f"{verdict.sentence}{sure}"
     if verdict.advice:
         yield "bold", f"→ {verdict.advice}"
     for title, entries in (

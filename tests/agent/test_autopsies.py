@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from otel_rl import semconv
@@ -25,8 +26,9 @@ with open(Path(place) / "causes", "a") as file:
     file.write(cause + "\\n")
 while not (Path(place) / "end").exists():
     time.sleep(0.05)
+print((Path(place) / "end").read_text(), end="")
 """
-STALLED = Event("rl.phase.stalled", 0)
+STALLED = Event("rl.phase.stalled", 0, step=812)
 
 
 @pytest.fixture
@@ -59,13 +61,26 @@ def failed(outcome: str, error: str) -> Event:
 def test_one_at_a_time(tmp_path: Path) -> None:
     """A second reason while one runs starts none; when it has ended, the next one does."""
     starts = Autopsies(tmp_path, is_on=True)
-    starts.of([STALLED, STALLED])
+    starts.look([STALLED, STALLED])
     wait_for(lambda: causes(tmp_path) == ["stalled"], "none was started")
-    starts.of([lost()])
+    starts.look([lost()])
     (tmp_path / "end").touch()
     wait_for(lambda: starts._running is not None and starts._running.poll() == 0, "it does not end")
-    starts.of([lost()])
+    starts.look([lost()])
     wait_for(lambda: causes(tmp_path) == ["stalled", "died"], "the second one was not started")
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+@pytest.mark.usefixtures("module")
+def test_what_it_found(tmp_path: Path, *, is_found: bool) -> None:
+    """The event that it printed, at the step of its reason; none if it printed nothing or something else."""
+    found = Event("rl.autopsy.concluded", 7, {"rl.autopsy.verdict": "Rank 1 is stopped."})
+    (tmp_path / "end").write_bytes(msgspec.json.encode(found) if is_found else b"Traceback")
+    starts, said = Autopsies(tmp_path, is_on=True), list[Event]()
+    starts.look([STALLED])
+    wait_for(lambda: said.extend(starts.look([])) or starts._running is None, "it does not end")
+
+    assert said == ([msgspec.structs.replace(found, step=812)] if is_found else [])
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_nearly_all_is_used(sent: list[dict[str, object]]) -> None:
     declared = {group.name for group in registry.groups() if group.type in ("span", "event")}
     rare = {semconv.EVENT_STRAGGLER, semconv.EVENT_MEMORY_GROWING, semconv.EVENT_PROCESS_REVIVED}
     rare |= {semconv.EVENT_PHASE_STALLED, semconv.EVENT_PHASE_RESUMED}
-    rare |= {semconv.EVENT_WAIT_BROKEN, semconv.EVENT_WAIT_RESUMED}
+    rare |= {semconv.EVENT_AUTOPSY_CONCLUDED, semconv.EVENT_WAIT_BROKEN, semconv.EVENT_WAIT_RESUMED}
     rare |= {semconv.SPAN_COMPLETION}  # with content=True alone
 
     assert declared - emitted.names(sent) == rare

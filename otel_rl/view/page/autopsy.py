@@ -21,7 +21,7 @@ def autopsy_of(path: Path) -> Markup | None:
     autopsies = read_autopsies(path)
     if not autopsies:
         return None
-    found = next((one for one in autopsies if one.verdict.kind not in ("well", "ended")), autopsies[0])
+    found = next((one for one in autopsies if one.verdict.names_cause), autopsies[0])
     verdict = found.verdict
     when = datetime.fromtimestamp(found.time_unix_nano / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     sure = "" if verdict.sure == "certain" else f" ({'likely' if verdict.sure == 'likely' else 'not sure'})"
