@@ -241,10 +241,11 @@ def test_a_verdict_is_said_once_and_withdrawn() -> None:
     (said,) = look(21)
     assert (said.name, said.rank, said.attributes[semconv.WAIT_CULPRITS]) == ("rl.wait.broken", 0, ["rollout 0"])
     assert look(22) == look(23) == []
+    assert [(one.metric, one.value) for one in watch.points()] == [("rl.broken.waits", 1)]
     feed(reducer, "rank0", SpanEnded(1, 23 * S, b""))
     assert look(24) == []
     assert [one.name for one in look(30)] == ["rl.wait.resumed"]
-    assert look(40) == []
+    assert look(40) == watch.points() == []
 
 
 def test_workers_without_numbers() -> None:

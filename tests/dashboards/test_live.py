@@ -41,13 +41,13 @@ ONLY = {
 """Which runs have what some panels need; no other run may show anything there."""
 FIRED_BY = {
     "otel-rl": ["RLAgentDown"],
-    "stalled": ["RLStalled", "RLPhaseHung"],
+    "stalled": ["RLStalled", "RLPhaseHung", "RLWaitBroken"],
     "lost": ["RLRankLost"],
     "slow": ["RLStraggler"],
     "asynchronous": ["RLStalePolicy"],
     "telemetry": ["RLTelemetryBehind", "RLTelemetryDropping"],
     "diverged": [
-        *("RLRewardCollapse", "RLKLExplosion", "RLTrainingAnomaly", "RLNonFinite"),
+        *("RLKLExplosion", "RLTrainingAnomaly", "RLNonFinite", "RLPolicyDiverged"),
         *("RLGradientExplosion", "RLThroughputDrop", "RLCompletionsCutOff"),
     ],
     "gpu": ["RLOutOfMemory", "RLAllocatorRetries", "RLNearOOM", "RLGPUErrors", "RLGPUThrottled"],

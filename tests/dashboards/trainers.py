@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import yaml
 
 import otel_rl
@@ -155,19 +156,21 @@ def plays_ranks(rank_is_slow: bool = False, rank_dies: bool = False) -> Callable
 
 
 def stall(name: str) -> None:
-    """Step as it should, and then hang in a phase."""
+    """Step as it should, and then hang in a phase, while it waits for a server that nobody has started."""
     run = begin(name, stalled_after=HARDWARE_S)
     for _, seconds, step in steps(run):
         with step, run.phase("generate"):
             time.sleep(0.1)
             run.log(healthy(seconds))
-            while seconds > CALM and not Path("stop").exists():
-                time.sleep(0.2)
+            if seconds > CALM:
+                with run.phase("ask", **{"server.address": "127.0.0.1", "server.port": 9}):
+                    while not Path("stop").exists():
+                        time.sleep(0.2)
     run.finish()
 
 
 def diverge(name: str) -> None:
-    """Learn, and then fall apart: every number that is watched, and the time of a step."""
+    """Learn, and then fall apart: every number that is watched, the engine's weights, and the time of a step."""
     run = begin(name)
     worse = {"reward": -0.5, "kl": 8.0, "entropy": 0.01, "grad_norm": 90.0, "loss": float("nan")}
     worse |= {"completions/clipped_ratio": 0.9, "completions/mean_length": 250.0, "clip_ratio/high_mean": 0.4}
@@ -178,6 +181,8 @@ def diverge(name: str) -> None:
                 time.sleep(1.0 if broken else 0.05)
             told = {metric: value + math.sin(n * 1.7) * abs(value) / 20 for metric, value in learning(n).items()}
             run.log({**told, **(worse if broken else {})})
+            run.weights(n, {"w": np.full(4, n, "float32")})
+            run.weights(n, {"w": np.full(4, n - broken, "float32")}, side="engine")
     run.finish()
 
 

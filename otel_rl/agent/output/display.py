@@ -32,7 +32,7 @@ class Display:
     """Feeds the instruments; if one part fails, the others are still shown, and the quarantine counts it.
 
     If this agent `sends` to a head, the head exposes the run-wide metrics, so this agent does not. `stalled` returns
-    the processes that do not go on.
+    the numbers of processes that do not go on, and of waits that can never end.
     """
 
     def __init__(

@@ -7,13 +7,14 @@ when the waits have ended.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from otel_rl import semconv
 from otel_rl.agent.analysis.debts import judge
+from otel_rl.agent.hardware.measurement import Point
 from otel_rl.agent.hardware.servers import Servers
 from otel_rl.agent.steps import assemble
 from otel_rl.agent.steps.members import group_of
@@ -82,6 +83,17 @@ class WaitWatch:
         self.reasons = frozenset((one.cause, one.culprits) for one in judged if one.cause)
         self._next = time.monotonic() + max(_EVERY_S, _SHARE * (time.monotonic() - began))
         return self._events([one for one in judged if one.cause], found.journals, now)
+
+    def points(self) -> list[Point]:
+        """Return the number of waits that can never end, by their kind and cause."""
+        counts = Counter[tuple[str, str]]()
+        for one in self.waits:
+            counts[one.kind, one.cause] += one.waiters if one.cause else 0
+        return [
+            Point(semconv.METRIC_BROKEN_WAITS, count, ((semconv.WAIT_CAUSE, cause), (semconv.WAIT_KIND, kind)))
+            for (kind, cause), count in counts.items()
+            if count
+        ]
 
     def _judged(self, waits: Sequence[Wait], conditions: dict[str, Condition]) -> list[Wait]:
         """Return waits with the verdicts that were true at the last look too."""
