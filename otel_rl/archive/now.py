@@ -96,6 +96,8 @@ class ProcessNow(msgspec.Struct, frozen=True, kw_only=True):
         outcome: How it ended; `None` while it runs.
         error: The error that ended it; empty if there was none.
         last: Where the time of its last step went, the longest phase first.
+        dropped: The trajectories that it dropped by reason, since it began a step or trained on some.
+        dropped_unix_nano: When it dropped some last.
     """
 
     attempt: int
@@ -110,6 +112,8 @@ class ProcessNow(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None
     error: str = ""
     last: tuple[PhaseTime, ...] = ()
+    dropped: dict[str, int] = {}
+    dropped_unix_nano: int = 0
 
 
 class Stalled(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Kind = Literal[
     "stopped",
     "zombie",
+    "drops",
     "disk",
     "collective",
     "request",

@@ -26,6 +26,7 @@ KINDS: dict[str, Kind] = {
     "disk": Kind("likely", "Look at the file server or the disk: `dmesg`, `mount`, and `nfsstat` on {host}."),
     "mismatch": Kind("likely", "Let all ranks call the same collectives in the same order, from one thread."),
     "left": Kind("certain", "Give all ranks the same number of steps, or use `Join` for uneven data."),
+    "drops": Kind("likely", "Look at the reason. If samples are too old: allow older ones, make fewer, sync weights."),
     "file": Kind("likely", "Look at who should read or write the other end, or at the file server."),
     "lock": Kind("likely", "Look at the thread that holds the lock, below; do not wait while you hold one."),
     "no answer": Kind("likely", "Look at the server: its log, its queue; set a time limit for requests."),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from otel_rl.autopsy.activity import WAITS, Activity, activity_of
+from otel_rl.insight import wording
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _MOST_COMMAND = 60
 _LIMIT_FULL = 0.95
 _ASK = ("request", "loop")
+_REASONS = {"stale": "too old"}
 _BY_ENDPOINT = (*_ASK, "native", "unknown", "queue", "thread")
 
 
@@ -100,7 +102,7 @@ def _nodes(machines: Sequence[Machine], nows: Sequence[Now]) -> dict[str, Node]:
                 names[machine.host, one.pid] = f"{known.role or 'rank'} {known.rank}{at}"
         for one in machine.processes:
             now = recorded.get((machine.host, one.pid))
-            activity = activity_of(one)
+            activity = _unless_it_drops(activity_of(one), now, machine.time_unix_nano)
             name = names.get((machine.host, one.pid)) or _name(one, names.get((machine.host, one.parent), ""), machine)
             nodes[f"{machine.host}/{one.pid}"] = Node(
                 name, activity, one.rank >= 0 and not one.role, one.rank >= 0, one, now, None, machine.host
@@ -117,12 +119,25 @@ def _nodes(machines: Sequence[Machine], nows: Sequence[Now]) -> dict[str, Node]:
         if ended.outcome is None and looked is not None and pid not in looked.hidden:
             activity = Activity("zombie", "is gone")
         elif ended.outcome is not None:
-            how = {"finished": "has ended well", "lost": "was killed, or disappeared"}
+            lost = "was killed, or disappeared" if ended.error in ("", "lost") else f"was {ended.error}"
+            how = {"finished": "has ended well", "lost": lost}
             text = how.get(ended.outcome, f"{ended.outcome}{f' with {ended.error}' if ended.error else ''}")
             activity = Activity("zombie", text)
         name = f"{ended.role or 'rank'} {ended.rank}{at}"
         nodes[key] = Node(name, activity, not ended.role, True, None, ended, None, host)
     return nodes
+
+
+def _unless_it_drops(activity: Activity, now: ProcessNow | None, at: int) -> Activity:
+    """Return the activity of a process; that it drops all trajectories, if it still did so lately in its phase."""
+    if now is None or not now.dropped or activity.kind in ("stopped", "zombie"):
+        return activity
+    since = now.phases[-1].started_unix_nano if now.phases else now.step_started_unix_nano or 0
+    if at - now.dropped_unix_nano > (at - since) / 2:
+        return activity
+    reasons = sorted(now.dropped.items(), key=lambda one: -one[1])
+    said = wording.names([f"{number:,} as {_REASONS.get(reason, reason)}" for reason, number in reasons])
+    return Activity("drops", f"drops all trajectories ({said})", activity.place)
 
 
 def _name(one: ProcessSeen, parent: str, machine: Machine) -> str:

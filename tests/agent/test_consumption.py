@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.agent.analysis.consumption import Consumption, links, of_step
+from otel_rl.journal.records import StepStarted
 from otel_rl.trainer.tickets import consumed
-from tests.agent.reducing import reducing, row_of
+from tests.agent.reducing import feed, reducing, row_of, started
 
 
 def told(*tickets: dict[str, object], version: int | None = 10, outcome: str = "trained") -> list[object]:
@@ -66,6 +67,23 @@ def test_bias() -> None:
     assert values["trajectories/bias/length"] == 850 - 150
     assert values["trajectories/bias/reward"] == 1.0 - 0.5
     assert values["trajectories/too_long"] == 2
+
+
+def test_what_a_process_has_dropped() -> None:
+    """It is counted by reason until the process trains on some, or begins another step; reasons are bounded."""
+    reducer = reducing()
+    feed(reducer, "rank0", started(), StepStarted(0, 0, b""))
+    journal = reducer.state.journals["rank0"]
+    feed(reducer, "rank0", *told(ticket(1, 1), ticket(1, 1), outcome="stale"))
+    feed(reducer, "rank0", *told(ticket(1, 1), outcome="aborted"), *told(ticket(1, 1), outcome="stale"))
+    assert (journal.dropped, journal.dropped_at) == ({"stale": 3, "aborted": 1}, 1)
+    feed(reducer, "rank0", *told(ticket(1, 1)))
+    assert journal.dropped == {}
+    for n in range(40):
+        feed(reducer, "rank0", *told(ticket(1, 1), outcome=f"sample {n}"))
+    assert (len(journal.dropped), journal.dropped["other"]) == (17, 24)
+    feed(reducer, "rank0", StepStarted(1, 2, b""))
+    assert journal.dropped == {}
 
 
 def test_reasons_do_not_make_endless_series() -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from otel_rl.archive.autopsies import read_autopsies
 from otel_rl.archive.now import Now, OpenPhase, ProcessNow, Stalled, Wait
+from otel_rl.autopsy.__main__ import event_of
 from otel_rl.autopsy.conclude import autopsy, conclude
 from otel_rl.autopsy.evidence import Connection, Frame, Kernel, Machine, ProcessSeen, Thread
 from otel_rl.autopsy.text import lines_of
@@ -130,6 +131,51 @@ def test_a_wait_that_was_recorded() -> None:
 
     assert (found.kind, found.who) == ("stopped", ("rollout 1",))
     assert len(found.consequences) == 1
+
+
+def test_a_rank_that_drops_all_trajectories() -> None:
+    """It is the cause if it still drops some, has trained on none, and its phase is overdue."""
+    ranks = machine(seen(0, stack("take")), seen(1, stack("step", call="all_reduce")))
+    agent = now((0, "", "dequeue"), (1, "", "update"))
+
+    def dropped(at: int) -> Now:
+        taker = msgspec.structs.replace(
+            agent.processes[0], dropped={"aborted": 12, "stale": 1400}, dropped_unix_nano=AT - at * S
+        )
+        return msgspec.structs.replace(agent, processes=[taker, agent.processes[1]])
+
+    found = verdict_of([ranks], [dropped(1)], AT)
+    assert (found.kind, found.who) == ("drops", ("rank 0",))
+    assert found.sentence == (
+        "Rank 0 drops all trajectories (1,400 as too old and 12 as aborted) at train.py:7 (take) in dequeue, for 1 min;"
+        " rank 1 waits for it in all_reduce."
+    )
+    assert kind_and_who([ranks], [dropped(50)])[0] == "native"
+
+
+def test_the_event_of_a_verdict() -> None:
+    """It has the verdict, each text in one line, and fits into a pipe."""
+    nows = [now((0, "", "update"), (1, "", "generate"))]
+    ranks = machine(seen(0, stack("step", call="all_reduce")), seen(1, stack("work"), kernel=Kernel(state="T")))
+    found = conclude(Path("/run"), [ranks], nows, AT, "stalled")
+    event = event_of(msgspec.structs.replace(found, file="/run/autopsy/1.txt"))
+
+    assert (event.name, event.time_unix_nano) == ("rl.autopsy.concluded", AT)
+    assert event.attributes == {
+        "host.name": socket.gethostname(),
+        "rl.autopsy.cause": "stalled",
+        "rl.autopsy.kind": "stopped",
+        "rl.autopsy.verdict": found.verdict.sentence,
+        "rl.autopsy.sure": "certain",
+        "rl.autopsy.culprits": ["rank 1"],
+        "rl.autopsy.advice": found.verdict.advice,
+        "rl.autopsy.file": "/run/autopsy/1.txt",
+    }
+    long = "\x1b\n\u202e" * 5000
+    verdict = msgspec.structs.replace(found.verdict, sentence=long, who=(long,) * 100, advice=long)
+    raw = msgspec.json.encode(event_of(msgspec.structs.replace(found, verdict=verdict, file=long)))
+    assert len(raw) < 1 << 16
+    assert "\x1b" not in str(msgspec.json.decode(raw))
 
 
 def test_two_threads_of_one_rank() -> None:

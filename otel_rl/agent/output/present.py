@@ -157,4 +157,6 @@ class Present:
             outcome=journal.outcome if journal.over else None,
             error=redacted(journal.error) if journal.over else "",
             last=self._recent.last_step(name),
+            dropped={} if journal.over else journal.dropped,
+            dropped_unix_nano=journal.dropped_at,
         )

@@ -18,8 +18,11 @@ from otel_rl.agent.steps import assemble, boundaries
 from otel_rl.agent.steps.bounds import Bounds
 from otel_rl.agent.steps.contribution import Contribution
 from otel_rl.agent.steps.state import Timed, is_remote
+from otel_rl.convert.known_names import OTHER
 from otel_rl.export import Params
 from otel_rl.journal.records import (
+    IDS,
+    TRAINED,
     UNKNOWN,
     Configured,
     Consumed,
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
     from otel_rl.export import Item, Span
 
 _NS = 1_000_000_000
+_MOST_REASONS = 16
+"""Reasons why a process drops trajectories that are counted apart: a text can have a number in it."""
 _End = TypeVar("_End", SpanEnded, StepEnded)
 
 
@@ -190,7 +195,7 @@ class Applier:
         """Begin a step of one process."""
         boundaries.cross(name, journal, record, self._forensics.ledger)
         self._goodput.begin_step(name, journal.started, record.time, first=not journal.uses_steps)
-        journal.highest = {}
+        journal.highest, journal.dropped = {}, {}
         journal.failed_in = -1
         journal.step, journal.began_step_at = record.step, record.time
         journal.takes_part = journal.uses_steps = True
@@ -262,6 +267,13 @@ class Applier:
     def _consume(self, name: str, journal: Journal, record: Consumed) -> Sequence[Item]:
         journal.takes_part = True
         record = self.messages.consume(journal.started.attempt, record)
+        if record.outcome == TRAINED:
+            journal.dropped = {}
+        else:
+            known, outcome = journal.dropped, record.outcome
+            reason = outcome if outcome in known or len(known) < _MOST_REASONS else OTHER
+            known[reason] = known.get(reason, 0) + len(record.ids) // IDS.size
+            journal.dropped_at = record.time
         self.contribution(name, journal, record.step).consumed.append(record)
         return ()
 

@@ -127,6 +127,8 @@ class Journal(msgspec.Struct):
         samples: If true, it has sampled trajectories.
         version: The newest version of the policy that it has sampled with; -1 if unknown.
         left: The last spans that it had open when it died.
+        dropped: The trajectories that it dropped by reason, since it began a step or trained on some.
+        dropped_at: When it dropped some last.
     """
 
     started: Started
@@ -162,6 +164,8 @@ class Journal(msgspec.Struct):
     samples: bool = False
     version: int = UNKNOWN
     left: list[SpanStarted] = []
+    dropped: dict[str, int] = {}
+    dropped_at: int = 0
 
     @property
     def phase_now(self) -> str:
