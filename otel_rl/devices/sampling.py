@@ -148,7 +148,7 @@ class Sampler:
         there: list[View] = []
         torch: Any = sys.modules["torch"] if waiting else None
         try:
-            with nullcontext() if torch is None else torch.no_grad():
+            with nullcontext() if torch is None else torch.inference_mode():
                 for plan, tensor in waiting:
                     some = _views(plan, tensor)
                     if tensor.is_cpu:
