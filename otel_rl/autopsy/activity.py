@@ -34,7 +34,7 @@ Kind = Literal[
 WAITS: frozenset[Kind] = frozenset(("collective", "request", "queue", "data", "lock", "child", "thread", "loop"))
 BUSY = 0.5
 """Number of CPUs that a process uses at least if it works."""
-_BUSY_AMONG_OTHERS = 0.1
+_BUSY_AMONG_OTHERS = 0.05
 _INNERMOST = 16
 _NAMED = re.compile(r"(site-packages|dist-packages|lib/python3\.\d+|<frozen)")
 _LOCKED = re.compile(r"^(with\b.*|.*\.acquire\(.*)")

@@ -26,9 +26,9 @@ class Scenario(NamedTuple):
         server: What a server does; empty for none. Its port is in `SERVER`.
         engine: If true, the settings name the server as an inference server.
         hidden: A rank that does not record.
-        needs: Something that the machine must have: `mount`.
+        needs: A small disk, a file server or little memory, which is made for it.
+        moves: If true, it records all the time.
         variables: Variables of the environment.
-        cause: The reason that the autopsy is given.
     """
 
     kind: str
@@ -44,8 +44,8 @@ class Scenario(NamedTuple):
     engine: bool = False
     hidden: int = -1
     needs: str = ""
+    moves: bool = False
     variables: Mapping[str, str] = MappingProxyType({})
-    cause: str = "a test"
 
 
 def _on_rank_1(code: str) -> str:
@@ -153,7 +153,7 @@ next(iter(torch.utils.data.DataLoader(Data(), num_workers=1)))
 """
 _FULL = """
 import errno
-os.chdir(os.environ["FULL"])
+os.chdir(os.environ["PLACE"])
 while True:
     try:
         open("checkpoint", "ab", 0).write(bytes(1 << 20))
@@ -288,6 +288,16 @@ SCENARIOS: dict[str, Scenario] = {
     "rollout worker stopped": Scenario(
         "stopped", "rollout 0", server=_HUB, generate=_TAKE, rollout=f"{_MAKE}os.kill(os.getpid(), 19)"
     ),
+    "rollout worker out of memory": Scenario(
+        "died",
+        "rollout 0",
+        server=_HUB,
+        needs="little memory",
+        generate=_TAKE,
+        rollout=f"{_MAKE}with run.phase('generate'):\n"
+        "  open(f\"{os.environ['PLACE']}/cgroup.procs\", 'w').write(str(os.getpid()))\n"
+        "  all = [bytes([1]) * (10 << 20) for _ in range(100)]",
+    ),
     "polls for a dead worker": Scenario(
         "died",
         "rollout 0",
@@ -309,6 +319,13 @@ SCENARIOS: dict[str, Scenario] = {
     "data worker sleeps": Scenario("sleep", "child process", generate=_WORKER.format("time.sleep(10**6)", "")),
     "data loader": Scenario("sleep", "child process", before="import torch.utils.data", generate=_LOADER),
     "tool": Scenario("sleep", "child process", generate="import subprocess\nsubprocess.run(['sleep', '1000000'])"),
+    "drops what is made": Scenario(
+        "drops",
+        "rank 0",
+        moves=True,
+        generate="while True:\n  run.dropped([dict(policy_version=1)] * 4, reason='stale')\n  time.sleep(0.1)",
+        rollout="for n in range(10**9):\n  with run.phase('generate'): time.sleep(0.05)",
+    ),
     # files, locks, C code
     "a pipe that nobody writes": Scenario("file", "rank 0", generate="os.mkfifo('pipe'); open('pipe')"),
     "a pipe that nobody reads": Scenario(
@@ -320,7 +337,14 @@ SCENARIOS: dict[str, Scenario] = {
         generate="import fcntl\nholder, waiter = open('lock', 'w'), open('lock', 'w')\n"
         "fcntl.flock(holder, fcntl.LOCK_EX)\nfcntl.flock(waiter, fcntl.LOCK_EX)",
     ),
-    "full disk": Scenario("disk full", "rank 0", generate=_FULL, needs="mount"),
+    "full disk": Scenario("disk full", "rank 0", generate=_FULL, needs="small disk"),
+    "a dead file server": Scenario(
+        "disk",
+        "rank 0",
+        needs="file server",
+        generate="file = open(f\"{os.environ['PLACE']}/data\", 'rb', 0)\n"
+        "os.kill(int(os.environ['FILE_SERVER']), 19)\nfile.read()",
+    ),
     "a lock of its own": Scenario("lock", "rank 0", generate="lock = threading.Lock(); lock.acquire(); lock.acquire()"),
     "a semaphore in C": Scenario(
         "native",
@@ -328,13 +352,15 @@ SCENARIOS: dict[str, Scenario] = {
         generate="libc = ctypes.CDLL(None); one = ctypes.create_string_buffer(64); libc.sem_init(one, 0, 0)\n"
         "libc.sem_wait(one)",
     ),
-    # runs that are well
-    "slow, at the first time": Scenario("well", "", cause="", generate="time.sleep(10**6)"),
+}
+"""Runs that hang."""
+WELL = {
+    "slow, at the first time": Scenario("well", "", generate="time.sleep(10**6)"),
     "steps": Scenario(
         "well",
         "",
-        cause="",
-        generate="pass",
+        moves=True,
         update="for n in range(4, 10**9):\n  with run.step(n), run.phase('generate'): time.sleep(0.05)",
     ),
 }
+"""Runs that are well."""
