@@ -129,11 +129,10 @@ def _nodes(machines: Sequence[Machine], nows: Sequence[Now]) -> dict[str, Node]:
 
 
 def _unless_it_drops(activity: Activity, now: ProcessNow | None, at: int) -> Activity:
-    """Return the activity of a process; that it drops all trajectories, if it still did so lately in its phase."""
-    if now is None or not now.dropped or activity.kind in ("stopped", "zombie"):
+    """Return the activity of a process; that it drops all trajectories, if it did so in the later half of its phase."""
+    if now is None or not (now.dropped and now.phases) or activity.kind in ("stopped", "zombie"):
         return activity
-    since = now.phases[-1].started_unix_nano if now.phases else now.step_started_unix_nano or 0
-    if at - now.dropped_unix_nano > (at - since) / 2:
+    if at - now.dropped_unix_nano > (at - now.phases[-1].started_unix_nano) / 2:
         return activity
     reasons = sorted(now.dropped.items(), key=lambda one: -one[1])
     said = wording.names([f"{number:,} as {_REASONS.get(reason, reason)}" for reason, number in reasons])
