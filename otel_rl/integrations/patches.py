@@ -67,22 +67,23 @@ class Patches:
         what: str = "",
         first: bool = False,
     ) -> None:
-        """Call `record` after each call of a function, with what it was called with. Errors of `record` are counted.
+        """Call `record` after each call of a function, with its arguments and answer. Errors of `record` are counted.
 
         Args:
             owner: A module, a class or an object.
             path: Name of the function in it, with dots.
             names: Names of the positional arguments, in order.
-            record: Gets the object that the function is bound to, and the arguments by name.
+            record: Gets the object that the function is bound to, and the arguments by name, with the answer as
+                "return".
             what: The name under which errors are counted; by default the last part of `path`.
             first: If true, `record` is called before the function.
         """
 
         def call(function: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            answer = None if first else function(*args, **kwargs)
+            answer = {} if first else {"return": function(*args, **kwargs)}
             with harmless(what or path.rpartition(".")[2]):
-                record(instance, dict(zip(names, args, strict=False)) | kwargs)
-            return function(*args, **kwargs) if first else answer
+                record(instance, dict(zip(names, args, strict=False)) | kwargs | answer)
+            return function(*args, **kwargs) if first else answer["return"]
 
         self.wrap(owner, path, call)
 

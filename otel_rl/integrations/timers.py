@@ -122,11 +122,15 @@ class Timers:
 
     def number_here(self) -> int | None:
         """Return the number of the step in the function that calls the timer; `None` if it is not a trainer's."""
+        number = self.look(self._number)
+        return number if isinstance(number, int) else None
+
+    def look(self, at: Callable[[Mapping[str, Any]], Any]) -> Any:
+        """Return what `at` finds among the variables of the framework's function that calls otel-rl's hook."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and self._is_between(frame.f_globals.get("__name__", "")):
             frame = frame.f_back
-        number = None if frame is None else read(frame, self._number)
-        return number if isinstance(number, int) else None
+        return None if frame is None else read(frame, at)
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:

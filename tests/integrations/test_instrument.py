@@ -154,7 +154,7 @@ def test_an_error_of_ours_is_counted(recording: Run, records_of: RecordsOf) -> N
 
 
 def test_an_observer_gets_the_arguments_by_name(module: Any) -> None:
-    """Before or after the call, whose result does not change; it gets nothing after `undo`."""
+    """Before the call, or after it with the answer, which does not change; it gets nothing after `undo`."""
     seen: list[tuple[str, Any]] = []
     patches = Patches()
     patches.observe(module, "Trainer.train", ("number",), lambda _, given: seen.append(("after", given)))
@@ -163,7 +163,11 @@ def test_an_observer_gets_the_arguments_by_name(module: Any) -> None:
     assert [module.Trainer().train(3), module.Trainer().train(number=4)] == [6, 8]
     patches.undo()
     module.Trainer().train(5)
-    assert seen == [(when, {"number": number}) for number in (3, 4) for when in ("before", "after")]
+    assert seen == [
+        (when, {"number": number} | answer)
+        for number in (3, 4)
+        for when, answer in (("before", {}), ("after", {"return": 2 * number}))
+    ]
 
 
 def test_names() -> None:
