@@ -8,7 +8,6 @@ A step lasts until the next one begins, so it includes evaluations and checkpoin
 from __future__ import annotations
 
 import functools
-import math
 import sys
 from typing import Any, cast
 
@@ -17,10 +16,12 @@ from transformers import TrainerCallback
 from transformers.integrations.integration_utils import rewrite_logs
 
 import otel_rl
+from otel_rl.integrations import rollouts
 from otel_rl.integrations.instrument import instrument
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording, unless_set
 from otel_rl.integrations.timers import Timers
+from otel_rl.integrations.trl_rollouts import rollouts_of
 from otel_rl.semconv.frameworks import imported
 from otel_rl.trainer.phase import Phase
 
@@ -35,6 +36,7 @@ _METHODS = {
 """Methods of a trainer that are phases, and the names of the phases."""
 _REWARDS = "_calculate_rewards"
 """The phase in which TRL profiles each reward function by its name."""
+_GENERATE = "_generate_and_score_completions"
 _TIMED = "_otel_rl_timed"
 
 
@@ -61,7 +63,6 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
         self._recording: Recording | None = None
         self._trained = -1
         self._tokens = 0
-        self._texts: list[str] = []
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Do nothing: the trainer may never train."""
@@ -128,35 +129,11 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
         if self._recording is not None:
             self._recording.rest()
 
-    def record_completions(self, trainer: Any) -> None:
-        """Record the completions that TRL holds for its own table, if texts may leave the process.
-
-        The steps that train on one generation record it once.
-        """
-        held = getattr(trainer, "_logs", None)
-        is_main = trainer.state.is_world_process_zero and trainer.model.training
-        if not is_main or not isinstance(held, dict) or not self.recording(trainer.args).keeps_texts:
-            return
-        texts = [*held.get("completion", ())]
-        if not texts or texts == self._texts:
-            return
-        self._texts = texts
-        rewards = {name: [*values] for name, values in held["rewards"].items()}
-        weights = trainer.reward_weights.tolist()
-        parts = zip(*(rewards[name] for name in trainer.reward_func_names), strict=True)
-        total = [
-            sum(w * r for w, r in zip(weights, each, strict=True) if r is not None and not math.isnan(r))
-            for each in parts
-        ]
-        self.recording(trainer.args).run.completions(
-            [*held["prompt"]],
-            texts,
-            step=trainer.state.global_step,
-            group_size=trainer.num_generations,
-            rewards=total,
-            reward_components=rewards,
-            advantages=[*held["advantages"]],
-        )
+    def record_rollouts(self, trainer: Any, batch: object) -> None:
+        """Record what was generated for the next steps, if texts may leave the process."""
+        recording = self.recording(trainer.args)
+        if trainer.model.training and recording.keeps_texts and "rewards" in trainer._logs:
+            rollouts.record(recording.run, trainer.state.global_step + 1, rollouts_of(trainer, batch))
 
     def fail(self, error: BaseException) -> None:
         """End the step with the exception."""
@@ -217,6 +194,26 @@ def time_methods(trainer: Any) -> None:
             _time(trainer, name, phase, trainer)
     if (accelerator := getattr(trainer, "accelerator", None)) is not None:
         _time(accelerator, "backward", "backward", None)
+    if hasattr(trainer, _GENERATE):
+        _record_generations(trainer)
+
+
+def _record_generations(trainer: Any) -> None:
+    """Record what one trainer generates, if texts may leave the process."""
+    method = getattr(trainer, _GENERATE)
+    if hasattr(method, _TIMED):
+        return
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        batch = method(*args, **kwargs)
+        with harmless(_GENERATE):
+            if (callback := _callback_of(trainer)) is not None:
+                callback.record_rollouts(trainer, batch)
+        return batch
+
+    setattr(call, _TIMED, True)
+    setattr(trainer, _GENERATE, call)
 
 
 def _time(owner: Any, name: str, phase: str, trainer: Any) -> None:
@@ -233,8 +230,6 @@ def _time(owner: Any, name: str, phase: str, trainer: Any) -> None:
                 callback.recording(trainer.args)
                 if name == "get_batch_samples":  # they are the next step's
                     callback.begin_step(trainer.state)
-                if name == "log":
-                    callback.record_completions(trainer)
         if (run := otel_rl.current()) is None:
             return method(*args, **kwargs)
         try:

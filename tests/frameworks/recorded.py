@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import otel_rl
 from otel_rl.export import Params, Row, Span
 from otel_rl.semconv.drift import sorted_out
 from tests.frameworks.results import by_step, compared, keep, phase_coverage
@@ -52,6 +53,36 @@ def told_by(directory: Path, *script: str, options: Sequence[str] = (), **enviro
 def _found(script: Sequence[str]) -> list[str]:
     example = EXAMPLES / script[0]
     return [str(example) if example.is_file() else script[0], *script[1:]]
+
+
+_OF_TOKENS = ("tokens", "mask", "logprobs", "trainer_logprobs")
+
+
+def messages_of(directory: Path) -> dict[int, list[list[dict[str, Any]]]]:
+    """Return the messages of each trajectory of a run, in their order, by step."""
+    found: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    messages = otel_rl.open_run(directory).sql("SELECT * FROM messages ORDER BY step, span_id, number")
+    for line in zip(*(messages[name] for name in messages.columns), strict=True):
+        message = dict(zip(messages.columns, line, strict=True))
+        found.setdefault((int(message["step"]), message["span_id"]), []).append(message)
+    return {step: [own for key, own in found.items() if key[0] == step] for step, _ in found}
+
+
+def tokens_of(directory: Path) -> dict[int, list[tuple[list[Any], ...]]]:
+    """Return what a run has of the tokens of each completion, by step, sorted.
+
+    These are ids, the mask, and log-probabilities of the engine and the trainer; lists that it lacks are empty.
+    """
+    return {
+        step: sorted(
+            tuple([one for message in own for one in _listed(message[name])] for name in _OF_TOKENS) for own in of_step
+        )
+        for step, of_step in messages_of(directory).items()
+    }
+
+
+def _listed(values: Any) -> list[Any]:
+    return values.tolist() if hasattr(values, "tolist") else list(values or ())
 
 
 def only(directory: Path) -> Recorded:

@@ -15,7 +15,7 @@ import pytest
 import otel_rl
 from otel_rl.insight.samples.read import held_by, read_samples
 from otel_rl.semconv.drift import main as drift
-from tests.frameworks.recorded import EXAMPLES, Recorded, launched, only, plain
+from tests.frameworks.recorded import EXAMPLES, Recorded, launched, messages_of, only, plain, tokens_of
 from tests.frameworks.results import Values, by_step, compared, tensorboard
 from tests.processes import run, run_python
 from tests.real_parts import needs
@@ -90,11 +90,87 @@ def test_completions_are_those_of_its_own_table(tmp_path: Path) -> None:
     files = f"'{tmp_path}/out/completions/*.parquet'"
     theirs = duckdb.sql(f"SELECT step, prompt, completion, length, vowels, advantage FROM {files}").fetchall()
 
-    names = ("reward/length", "reward/vowels", "advantage")
-    plain_ours = [(one.step, one.prompt, one.completion, *(one.components[name] for name in names)) for one in ours]
+    plain_ours = [
+        (one.step, one.prompt, one.completion, one.components["length"], one.components["vowels"], one.advantage)
+        for one in ours
+    ]
     assert sorted(one for one in plain_ours if one[0] < 3) == sorted(one for one in theirs if one[0] < 3)
     assert {one.step for one in ours} == {1, 2, 3, 4}
-    assert all(one.reward == one.components["reward/length"] + one.components["reward/vowels"] for one in ours)
+    assert all(one.reward == one.components["length"] + one.components["vowels"] for one in ours)
+
+
+HACK_STEPS = 40
+
+
+@pytest.fixture(scope="module")
+def hacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a training with a tool and a verifier that pays for a phrase ran, with texts allowed."""
+    place: Path = tmp_path_factory.mktemp("hacked")
+    launched(place, "trl_reward_hack.py", str(HACK_STEPS), **_TOLD | {"OTEL_RL_CONTENT": "true"})
+    return place
+
+
+def conversations(place: Path) -> dict[int, list[tuple[list[dict[str, Any]], list[dict[str, Any]]]]]:
+    """Return the prompts and completions in TRL's own table, by the first of the two steps that train on them."""
+    files = sorted((place / "out" / "completions").glob("*.parquet"))
+    found = (duckdb.sql(f"SELECT step, prompt, completion FROM '{path}'").fetchall() for path in files[::2])
+    return {lines[0][0]: [line[1:] for line in lines] for lines in found}
+
+
+@pytest.mark.slow
+def test_tokens_are_those_that_it_trains_on(hacked: Path) -> None:
+    """Each trajectory has TRL's token ids, its masks of tools, and both sides' log-probabilities, bit for bit."""
+    lines = map(json.loads, (hacked / "batches.jsonl").read_text().splitlines())
+    names = ("completion_ids", "tool_mask", "sampling_per_token_logps", "old_per_token_logps")
+    theirs = {}
+    for line in lines:
+        lengths = [sum(mask) for mask in line["completion_mask"]]
+        rows = [tuple(line[name][n][:length] for name in names) for n, length in enumerate(lengths)]
+        theirs[line["step"]] = sorted(rows)
+
+    assert len(theirs) == HACK_STEPS / 2
+    assert all(0 in mask for of_step in theirs.values() for _, mask, *_ in of_step)
+    assert tokens_of(hacked / "runs" / "p" / "trl") == theirs
+
+
+@pytest.mark.slow
+def test_messages_are_those_of_its_own_table(hacked: Path) -> None:
+    """Authors, texts and calls of tools are those of the conversations that TRL writes into its table."""
+    theirs = {
+        step: sorted([_message(one) for one in (*prompt, *completion)] for prompt, completion in of_step)
+        for step, of_step in conversations(hacked).items()
+    }
+    ours = {
+        step: sorted([[one["author"], one["text"], one["calls"]] for one in own] for own in of_step)
+        for step, of_step in messages_of(hacked / "runs" / "p" / "trl").items()
+    }
+
+    assert ours == theirs
+
+
+def _message(message: dict[str, Any]) -> list[Any]:
+    calls = message.get("tool_calls")
+    return [message["role"], message["content"], json.dumps(calls, separators=(",", ":")) if calls else None]
+
+
+@pytest.mark.slow
+def test_a_reward_hack_is_found(hacked: Path) -> None:
+    """`otel-rl samples` alone names the phrase that the verifier pays for, its first step, and samples with it.
+
+    The first step is the one from which on half as many completions have the phrase as at the end.
+    """
+    samples = [sys.executable, "-m", "otel_rl.cli", "samples", str(hacked / "runs" / "p" / "trl")]
+    (phrase,) = json.loads(run(samples, hacked))["phrases"]
+    with_it = json.loads(run([*samples, "--contains", phrase["text"].strip(". "), "-n", "3"], hacked))["samples"]
+    shares = [
+        (step, sum("absolutely certain" in completion[-1]["content"] for _, completion in of_step) / len(of_step))
+        for step, of_step in conversations(hacked).items()
+    ]
+
+    assert "i am absolutely certain" in phrase["text"]
+    assert phrase["component"] == "verifier"
+    assert phrase["since"] == next(step for step, share in shares if share >= phrase["share"] / 2)
+    assert [one["sample"]["completion"].endswith("I am absolutely certain.") for one in with_it] == [True] * 3
 
 
 def test_rows_are_what_tensorboard_got(recorded: Trained) -> None:
