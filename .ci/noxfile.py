@@ -80,9 +80,10 @@ def trl(session: nox.Session) -> None:
 
 @nox.session
 def verl(session: nox.Session) -> None:
-    """Real loop of verl, with stand-ins for GPU workers; trackers and timers of SkyRL and OpenRLHF."""
+    """Real loop of verl, with stand-ins for GPU workers; batches, trackers and timers of SkyRL and OpenRLHF."""
     alone = ("skyrl==0.3.0", "skyrl-gym==0.4.0", "openrlhf==0.11.2")  # their other dependencies are CUDA packages
-    imported = ("tensordict", "torch", "loguru", "cachetools", "uvicorn", "fastapi", "aiohttp")
+    alone += ("TransferQueue==0.1.6",)
+    imported = ("tensordict", "torch", "loguru", "cachetools", "uvicorn", "fastapi", "aiohttp", "jaxtyping", "pyzmq")
     _run(session, ("verl==0.9.1", *imported), "verl", "skyrl", "openrlhf", first=("torch",), alone=alone)
 
 

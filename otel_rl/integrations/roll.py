@@ -23,6 +23,7 @@ import otel_rl
 from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recording, flat, unless_set
+from otel_rl.integrations.rollouts import Batch, record, run_with_texts
 from otel_rl.integrations.timers import Timers
 from otel_rl.trainer.no_span import NO_SPAN
 
@@ -42,6 +43,8 @@ _KEYWORDS = {
 _WITHOUT_EFFECT = ("max_queue", "flush_secs", "api_key", "login_kwargs")
 _STEP = "pipeline_step"
 _STEP_TIMERS = ("step_total", "pipeline_step_total")
+_CALLS = Timers("", lambda _: None)
+"""It looks at the pipeline that calls a function."""
 _WORKERS = (
     "ROLL: the driver's values, steps and phases are recorded. Phases and memory of a worker are recorded only if its "
     "class has @otel_rl.integrations.ray.traced_actor(role=...)"
@@ -151,6 +154,37 @@ def patch_pipeline(module: Any, patches: Patches) -> None:
     logger.warning(_WORKERS)
     timers.hook_timer(patches, sys.modules["codetiming"], "Timer", name)
     timers.hook_method(patches, module, "BasePipeline.do_checkpoint")
+
+
+def patch_advantages(module: Any, patches: Patches) -> None:
+    """Record what the driver holds of each trajectory once it has computed the advantages."""
+
+    def computed(_: object, given: dict[str, Any]) -> None:
+        if (run := run_with_texts()) is not None:
+            step, tokenizer = _CALLS.look(lambda found: (found["global_step"], found["self"].tokenizer))
+            record(run, step, _batch(given["return"]).rollouts(tokenizer))
+
+    for name in ("compute_advantage", "agentic_compute_advantage"):
+        if name in vars(module):
+            patches.observe(module, name, (), computed)
+
+
+def _batch(data: Any) -> Batch:
+    """Return the trajectories of a `DataProto`, whose log-probabilities and advantages begin with the second token."""
+    tensors, others = data.batch, data.non_tensor_batch
+    trainer, scores = tensors["old_log_probs"], tensors["scores"]
+    return Batch(
+        tokens=tensors["input_ids"],
+        attention=tensors["attention_mask"],
+        since=tensors["response_mask"],
+        written=tensors["response_mask"],
+        mask=tensors.get("final_response_mask", tensors["response_mask"]),
+        advantages=tensors["advantages"],
+        logprobs=tensors.get("infer_logprobs"),
+        trainer_logprobs=trainer if trainer.is_floating_point() else None,  # zeros in their place are integers
+        rewards=scores.reshape(len(scores), -1).sum(1).tolist(),
+        groups=others.get("traj_group_id", others.get("domain", [""] * len(scores))),
+    )
 
 
 def patch_states(module: Any, patches: Patches) -> None:

@@ -18,6 +18,7 @@ from tunix.sft import metrics_logger
 from otel_rl.integrations.metrax import LoggingBackend
 from otel_rl.integrations.patches import Patches
 from otel_rl.integrations.recording import unless_set
+from otel_rl.integrations.rollouts import Rollout, record, run_with_texts
 from otel_rl.integrations.timers import Timers
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ _METHODS = {
 """Methods that are phases."""
 _TRACERS = {"tunix.perf.trace": "span_group", "tunix.perf.experimental.tracer": "span"}
 """The method of each performance tracer that is recorded. Each span of the first is a span of the second too."""
+
+_GENERATED, _REWARDS = "_otel_rl_generated", "_otel_rl_rewards"
 
 
 @dataclasses.dataclass
@@ -65,6 +68,59 @@ def patch(module: Any, patches: Patches) -> None:
     """Add a backend that records to every new logger, and record learners and trainers as steps and phases."""
     patches.observe(metrics_logger, "MetricsLogger.__init__", ("metrics_logger_options",), _begin, what="MetricsLogger")
     _hook_timers(patches)
+
+
+def patch_cluster(module: Any, patches: Patches) -> None:
+    """Keep what a cluster has generated last, until its learner has computed the advantages."""
+
+    def generated(cluster: Any, given: dict[str, Any]) -> None:
+        cluster.__dict__[_GENERATED] = given["return"]
+
+    patches.observe(module, "RLCluster.generate", (), generated)
+
+
+def patch_rewards(module: Any, patches: Patches) -> None:
+    """Keep the rewards that a learner has computed last."""
+
+    def rewarded(learner: Any, given: dict[str, Any]) -> None:
+        learner.__dict__[_REWARDS] = given["return"]
+
+    patches.observe(module, "RLLearner._compute_rewards", (), rewarded)
+
+
+def patch_learner(module: Any, patches: Patches) -> None:
+    """Record what a learner trains on, once it has computed the advantages."""
+
+    def computed(learner: Any, given: dict[str, Any]) -> None:
+        written = learner.rl_cluster.__dict__.pop(_GENERATED)
+        rewards = learner.__dict__.pop(_REWARDS, [None] * len(written.text))
+        run = run_with_texts()
+        if run is not None and str(given.get("mode", Mode.TRAIN)) == str(Mode.TRAIN):
+            prompts, advantages = given["training_input"]["prompts"], given["return"].advantages
+            record(run, learner.rl_cluster.global_steps, _rollouts(prompts, written, rewards, advantages))
+
+    for name in ("GRPOLearner", "PPOLearner"):
+        if name in vars(module):
+            method = f"{name}._generate_and_compute_advantage"
+            patches.observe(module, method, ("training_input", "mode"), computed)
+
+
+def _rollouts(prompts: Any, written: Any, rewards: Any, advantages: Any) -> list[Rollout]:
+    """Return trajectories. Advantages are read if there is one for each: Tunix has just computed them on the host."""
+    of_each = advantages.tolist() if advantages.ndim == 1 else [None] * len(written.text)
+    return [
+        Rollout(
+            prompt=str(prompts[n]),
+            completion=text,
+            group="",
+            tokens=written.tokens[n].tolist(),
+            mask=[True] * len(written.tokens[n]),
+            logprobs=None if written.logprobs is None else written.logprobs[n].tolist(),
+            reward=rewards[n],
+            advantage=of_each[n],
+        )
+        for n, text in enumerate(written.text)
+    ]
 
 
 def _hook_timers(patches: Patches) -> None:

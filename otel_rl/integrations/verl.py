@@ -16,6 +16,7 @@ import otel_rl
 from otel_rl.errors.sinks import log_of
 from otel_rl.integrations import tracked
 from otel_rl.integrations.patches import harmless
+from otel_rl.integrations.rollouts import Batch, Rollout, record, run_with_texts
 from otel_rl.integrations.timers import Timers, attribute_of_self
 
 if TYPE_CHECKING:
@@ -48,6 +49,52 @@ def patch_timers(module: Any, patches: Patches) -> None:
     for name in ("marked_timer", "simple_timer"):
         if hasattr(module, name):
             _TIMERS.hook_context(patches, module, name)
+
+
+def patch_advantages(module: Any, patches: Patches) -> None:
+    """Record what the driver holds of each trajectory once it has computed the advantages."""
+
+    def computed(_: object, given: dict[str, Any]) -> None:
+        batch = given["return"]
+        if (run := run_with_texts()) is not None and "responses" in batch.batch:
+            trainer = _TIMERS.look(lambda variables: variables["self"])
+            record(run, trainer.global_steps, _batch(batch).rollouts(trainer.tokenizer))
+
+    patches.observe(module, "compute_advantage", (), computed)
+
+
+def patch_dumps(module: Any, patches: Patches) -> None:
+    """Record the texts that the trainer with a TransferQueue reads from it, if it dumps them."""
+
+    def dumped(trainer: Any, given: dict[str, Any]) -> None:
+        run = run_with_texts()
+        if run is not None and given["dump_path"] == trainer.config.trainer.rollout_data_dir:
+            lines = zip(given["inputs"], given["outputs"], given["scores"], strict=True)
+            record(
+                run, trainer.global_steps, [Rollout(prompt=a, completion=b, group="", reward=c) for a, b, c in lines]
+            )
+
+    names = ("inputs", "outputs", "gts", "scores", "reward_extra_infos_dict", "dump_path")
+    patches.observe(module, "PPOTrainer._dump_generations", names, dumped)
+
+
+def _batch(data: Any) -> Batch:
+    """Return the trajectories of a `DataProto`. In bypass mode, the trainer computes no log-probabilities."""
+    tensors, others = data.batch, data.non_tensor_batch
+    engine, trainer = (tensors.get(name) for name in ("rollout_log_probs", "old_log_probs"))
+    return Batch(
+        tokens=tensors["input_ids"],
+        attention=tensors["attention_mask"],
+        since=tensors["response_mask"],
+        written=tensors["response_mask"],
+        mask=tensors["response_mask"],
+        advantages=tensors["advantages"],
+        logprobs=engine,
+        trainer_logprobs=None if trainer is engine else trainer,
+        rewards=tensors["token_level_scores"].sum(1).tolist(),
+        groups=others["uid"],
+        components={name: others[name] for name in data.meta_info.get("reward_extra_keys", ()) if name in others},
+    )
 
 
 def _patch_states(module: Any, patches: Patches) -> None:

@@ -131,6 +131,8 @@ FRAMEWORKS: dict[str, Framework] = {
             "roll.utils.tracking": "otel_rl.integrations.roll:patch",
             "roll.utils.context_managers": "otel_rl.integrations.roll:patch_states",
             "roll.pipeline.base_pipeline": "otel_rl.integrations.roll:patch_pipeline",
+            "roll.utils.functionals": "otel_rl.integrations.roll:patch_advantages",
+            "roll.pipeline.agentic.utils": "otel_rl.integrations.roll:patch_advantages",
         },
     ),
     "skyrl": Framework(
@@ -140,6 +142,7 @@ FRAMEWORKS: dict[str, Framework] = {
         hooks={
             "skyrl.train.utils.tracking": "otel_rl.integrations.skyrl:patch_tracking",
             "skyrl.train.utils.utils": "otel_rl.integrations.skyrl:patch_timer",
+            "skyrl.train.trainer": "otel_rl.integrations.skyrl:patch_trainer",
         },
     ),
     "slime": Framework(
@@ -186,7 +189,13 @@ FRAMEWORKS: dict[str, Framework] = {
         modules=("tunix",),
         distribution="google-tunix",
         tested=">=0.1.7,<0.2",
-        hooks={"tunix.sft.peft_trainer": "otel_rl.integrations.tunix:patch"},
+        hooks={
+            "tunix.sft.peft_trainer": "otel_rl.integrations.tunix:patch",
+            "tunix.rl.rl_cluster": "otel_rl.integrations.tunix:patch_cluster",
+            "tunix.rl.rl_learner": "otel_rl.integrations.tunix:patch_rewards",
+            "tunix.rl.grpo.grpo_learner": "otel_rl.integrations.tunix:patch_learner",
+            "tunix.rl.ppo.ppo_learner": "otel_rl.integrations.tunix:patch_learner",
+        },
     ),
     "verl": Framework(
         modules=("verl",),
@@ -197,6 +206,8 @@ FRAMEWORKS: dict[str, Framework] = {
             "verl.utils.profiler.performance": "otel_rl.integrations.verl:patch_timers",
             "verl.utils.profiler.nvtx_profile": "otel_rl.integrations.verl:patch_timers",
             "verl.utils.profiler.mstx_profile": "otel_rl.integrations.verl:patch_timers",
+            "verl.trainer.ppo.ray_trainer": "otel_rl.integrations.verl:patch_advantages",
+            "verl.trainer.ppo.v1.trainer_base": "otel_rl.integrations.verl:patch_dumps",
         },
     ),
 }

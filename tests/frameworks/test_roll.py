@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
@@ -17,7 +18,7 @@ from otel_rl.integrations import roll as ours
 from otel_rl.integrations.patches import Patches
 from otel_rl.journal.records import SpanStarted
 from tests.docs.snippets import coming_from
-from tests.frameworks.recorded import Recorded, launched, only, plain
+from tests.frameworks.recorded import Recorded, launched, messages_of, only, plain, tokens_of
 from tests.frameworks.results import SOURCES, by_step, logged, tensorboard
 
 if TYPE_CHECKING:
@@ -101,6 +102,25 @@ def test_the_loop_without_changes(tmp_path: Path) -> None:
     own = scalars(tmp_path / "tb")
     for step, values in wrote(tmp_path).items():
         assert finite(values) == finite(own[step])
+
+
+def test_texts_and_tokens_are_those_that_it_trains_on(tmp_path: Path) -> None:
+    """Texts of each step are those of ROLL's own dump, ids, masks and log-probabilities those of its batches."""
+    launched(tmp_path, _SCRIPT, "stdout", "{}", **environment(tmp_path), OTEL_RL_CONTENT="true")
+    (directory,) = (tmp_path / "runs").glob("*/*")
+    dumps = [json.loads(path.read_text()) for path in (tmp_path / "own").glob("*.jsonl")]
+    theirs = {}
+    for batch in map(json.loads, (tmp_path / "batches.jsonl").read_text().splitlines()):
+        attended = [sum(attention) - 3 for attention in batch["attention_mask"]]
+        names = {"input_ids": 3, "final_response_mask": 2, "infer_logprobs": 2, "old_log_probs": 2}
+        theirs[batch["step"]] = sorted(
+            tuple(batch[name][n][start : start + of] for name, start in names.items()) for n, of in enumerate(attended)
+        )
+    texts = {step: sorted(own[-1]["text"] for own in of_step) for step, of_step in messages_of(directory).items()}
+
+    assert tokens_of(directory) == theirs
+    assert dumps
+    assert all(texts[dump["global_step"][0]] == sorted(dump["responses"]) for dump in dumps)
 
 
 def test_coming_from_its_tracker(tmp_path: Path) -> None:

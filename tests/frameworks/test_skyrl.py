@@ -1,12 +1,14 @@
-"""SkyRL's `Tracking` and `Timer`, for real, called as its trainer does; the trainer itself needs GPUs."""
+"""SkyRL: its `Tracking`, `Timer` and batches, for real, called as its trainer does; its models need GPUs."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
-from tests.frameworks.recorded import Recorded, launched, only
+from tests.frameworks.recorded import Recorded, launched, messages_of, only, tokens_of
 from tests.frameworks.results import Values, compared
 
 if TYPE_CHECKING:
@@ -44,4 +46,24 @@ def test_phases(told: tuple[Values, Recorded]) -> None:
         ("rl.loop", "train_critic_and_policy"),
         ("rl.loop", "eval"),
         (None, "rl.loop"),
+    ]
+
+
+def test_texts_and_tokens_are_those_that_were_generated(tmp_path: Path) -> None:
+    """Ids, masks and log-probabilities, in single precision as SkyRL has them, without those that fill a batch."""
+    launched(tmp_path, "skyrl_trajectories.py", options=["--instrument", "skyrl"], OTEL_RL_CONTENT="true")
+    directory = only(tmp_path / "runs" / "p").directory
+    theirs = {}
+    for line in map(json.loads, (tmp_path / "generated.jsonl").read_text().splitlines()):
+        single = [np.array(of, np.float32) for of in line["rollout_logprobs"]]
+        lists = zip(line["response_ids"], line["loss_masks"], single, strict=True)
+        theirs[line["step"]] = sorted((ids, mask, of.tolist(), (of / 2).tolist()) for ids, mask, of in lists)
+    texts = sorted([(one["author"], one["text"]) for one in own] for own in messages_of(directory)[1])
+
+    assert tokens_of(directory) == theirs
+    assert texts == [
+        [("user", "abc"), ("assistant", "ef")],
+        [("user", "abc"), ("assistant", "gh"), ("tool", "ij"), ("assistant", "k")],
+        [("user", "d"), ("assistant", "l")],
+        [("user", "d"), ("assistant", "mno")],
     ]

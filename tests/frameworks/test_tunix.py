@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 from importlib import import_module, metadata
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 
 import otel_rl
 from tests.docs.snippets import coming_from
-from tests.frameworks.recorded import Recorded, launched, plain
+from tests.frameworks.recorded import Recorded, launched, messages_of, plain
 from tests.frameworks.results import SOURCES, compared, phase_coverage, tensorboard
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def wrote(directory: Path) -> Values:
 def grpo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A GRPO learner without a line of otel-rl."""
     place: Path = tmp_path_factory.mktemp("grpo")
-    launched(place, "tunix_grpo.py", "plain", options=["--instrument", "tunix"], **_TOLD)
+    launched(place, "tunix_grpo.py", "plain", options=["--instrument", "tunix"], OTEL_RL_CONTENT="true", **_TOLD)
     return place
 
 
@@ -69,6 +70,21 @@ def test_rows_of_a_learner_are_what_tunix_wrote(grpo: Path) -> None:
     assert found.steps == [0, 1, 2, 3, 4]
     assert {"rewards/train/index", "actor/eval/kl", "completions/train/mean_length"} < found.names
     assert len(found.equal) > 100
+
+
+def test_texts_of_a_learner_are_what_tunix_generated(grpo: Path) -> None:
+    """Each prompt and completion that a function for metrics got, with its tokens and advantage."""
+    theirs: dict[int, set[tuple[object, ...]]] = {}
+    for line in map(json.loads, (grpo / "batches.jsonl").read_text().splitlines()):
+        theirs.setdefault(line["step"], set()).update(zip(*line["lists"], strict=True))
+    ours = messages_of(recorded(grpo).directory)
+
+    assert list(ours) == [0, 1, 2, 3]
+    for step, of_step in ours.items():
+        pairs = [tuple(one["text"] for one in own) for own in of_step]
+        assert len(pairs) == 4
+        assert set(pairs) <= {one[:2] for one in theirs[step]}
+        assert all(len(own[-1]["tokens"]) for own in of_step)
 
 
 def phases(directory: Path, step: int) -> set[object]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_rl.semconv.drift import main as drift
-from tests.frameworks.recorded import Recorded, launched, only, told_by
+from tests.frameworks.recorded import Recorded, launched, messages_of, only, tokens_of, told_by
 from tests.frameworks.results import by_step
 
 if TYPE_CHECKING:
@@ -52,6 +52,71 @@ def test_phases(recorded: Recorded) -> None:
     plain, tested = (["start_profile", *timed, *more, "stop_profile"] for more in ([], ["testing"]))
 
     assert recorded.phases == {1: plain, 2: tested, 3: plain, 4: tested}
+
+
+@pytest.fixture(scope="module")
+def with_texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training with texts allowed, and verl's own dump of rollouts."""
+    place: Path = tmp_path_factory.mktemp("texts")
+    launched(place, "verl_ppo.py", "texts", options=_VERL, OTEL_RL_RUN_ID="verl", OTEL_RL_CONTENT="true")
+    return place
+
+
+def test_texts_are_those_of_its_own_dump(with_texts: Path) -> None:
+    """Prompts and responses of each step, in which what the policy wrote and what tools answered are messages."""
+    lines = [json.loads(line) for path in (with_texts / "own" / "rollouts").iterdir() for line in path.open()]
+    ours = [
+        (step, prompt["text"], "".join(message["text"] for message in written), [one["author"] for one in written])
+        for step, of_step in messages_of(only(with_texts / "runs" / "p").directory).items()
+        for prompt, *written in of_step
+    ]
+
+    assert sorted(one[:3] for one in ours) == sorted((one["step"], one["input"], one["output"]) for one in lines)
+    assert ["assistant", "tool", "assistant"] in [one[3] for one in ours]
+
+
+def test_texts_are_off_by_default(recorded: Recorded) -> None:
+    """Without `OTEL_RL_CONTENT`, no message is kept."""
+    assert messages_of(recorded.directory) == {}
+
+
+def test_tokens_are_those_that_it_trains_on(with_texts: Path) -> None:
+    """Token ids, the response mask, and the log-probabilities of the rollout and the trainer, bit for bit."""
+    theirs = {}
+    for batch in map(json.loads, (with_texts / "batches.jsonl").read_text().splitlines()):
+        names = ("responses", "response_mask", "rollout_log_probs", "old_log_probs")
+        lengths = [sum(attention[4:]) for attention in batch["attention_mask"]]
+        theirs[batch["step"]] = sorted(tuple(batch[name][n][:of] for name in names) for n, of in enumerate(lengths))
+
+    assert tokens_of(only(with_texts / "runs" / "p").directory) == theirs
+
+
+_DUMP = """if True:
+    from types import SimpleNamespace
+    import otel_rl
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+    PPOTrainer.__abstractmethods__ = frozenset()
+    trainer = object.__new__(PPOTrainer)
+    trainer.config = SimpleNamespace(trainer=SimpleNamespace(rollout_data_dir="own"))
+    trainer.global_steps = 3
+    trainer._init_dump_executor()
+    run = otel_rl.init(project="p", quiet=True)
+    with run.step(3):
+        trainer._dump_generations(["q", "q"], ["a", "b"], [None] * 2, [1.0, 0.5], {"uid": ["u", "v"]}, dump_path="own")
+        trainer._dump_generations(["q"], ["c"], [None], [0.0], {}, dump_path="validation")
+    trainer._shutdown_dump_executor()
+    run.finish()
+"""
+
+
+def test_dumps_of_the_trainer_with_a_queue(tmp_path: Path) -> None:
+    """Texts and scores of its dump of rollouts are recorded; those of its validation are not."""
+    launched(tmp_path, "-c", _DUMP, options=_VERL, OTEL_RL_CONTENT="true")
+    directory = only(tmp_path / "runs" / "p").directory
+    lines = map(json.loads, (tmp_path / "own" / "3.jsonl").read_text().splitlines())
+
+    assert [own[-1]["text"] for own in messages_of(directory)[3]] == [line["output"] for line in lines] == ["a", "b"]
 
 
 def test_configuration(recorded: Recorded) -> None:

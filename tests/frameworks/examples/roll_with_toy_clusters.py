@@ -1,8 +1,9 @@
 """ROLL's own RLVR loop on a CPU: its clusters and schedulers answer with random batches, all the rest is ROLL's code.
 
 `python roll_with_toy_clusters.py TRACKER [KEYWORDS]` trains for three steps, with the keywords of the tracker as JSON.
-ROLL's repository is on the path. The values that the pipeline logs go to `logged.jsonl` as well. If there is a file
-`snippet.py`, ROLL's module executes it, which replaces its tracker, and the manager of states is otel-rl's.
+ROLL's repository is on the path. The values that the pipeline logs go to `logged.jsonl` as well, and tensors that it
+trains on to `batches.jsonl`; ROLL writes its own dump of rollouts to `own`. If there is a file `snippet.py`, ROLL's
+module executes it, which replaces its tracker, and the manager of states is otel-rl's.
 """
 
 import json
@@ -62,12 +63,14 @@ def batch_of(domain: str, step: int) -> DataProto:
     response = mask.clone()
     response[:, :PROMPT] = 0
     scores = torch.tensor([1.0, 0.0] * SAMPLES)
+    prompts = torch.randint(5, 90, (2, PROMPT), generator=draw).repeat_interleave(SAMPLES, 0)
+    tokens = torch.cat([prompts, torch.randint(5, 90, (rows, RESPONSE), generator=draw)], 1) * mask
     tensors = {
-        "input_ids": torch.randint(5, 90, (rows, width), generator=draw),
+        "input_ids": tokens,
         "attention_mask": mask,
         "position_ids": torch.arange(width).repeat(rows, 1),
-        "prompts": torch.randint(5, 90, (rows, PROMPT), generator=draw),
-        "responses": torch.randint(5, 90, (rows, RESPONSE), generator=draw),
+        "prompts": prompts,
+        "responses": tokens[:, PROMPT:],
         "prompt_mask": mask - response,
         "response_mask": response,
         "scores": scores,
@@ -79,6 +82,11 @@ def batch_of(domain: str, step: int) -> DataProto:
     found: DataProto = DataProto.from_dict(tensors, non_tensors=names)
     found.meta_info = {"metrics": metrics, "generation_config": {"num_return_sequences": SAMPLES}}
     return found
+
+
+def decode(tokens: Any, **_: Any) -> str:
+    """Return a letter for each token, none for padding."""
+    return "".join(chr(33 + token) for token in tokens if token)
 
 
 class Cluster:
@@ -107,6 +115,9 @@ class Cluster:
         return found if blocking else [ray.put(found)]
 
     def train_step(self, batch: DataProto, blocking: bool = True) -> list[Any]:
+        lists = {name: values.tolist() for name, values in batch.batch.items()}
+        with Path("batches.jsonl").open("a") as file:
+            print(json.dumps({"step": batch.meta_info["global_step"], **lists}), file=file)
         losses = {"actor/pg_loss@sum": [0.5, -0.25], "actor/ratio_max@max": [1.0, 1.5], "actor/lr": 1e-6}
         return [ray.put(DataProto(meta_info={"metrics": self.timed("train_step", losses)}))]
 
@@ -133,6 +144,7 @@ class Pipeline(RLVRPipeline):  # type: ignore[misc] # ROLL's class
             "kl_penalty": "kl",
             "loss_agg_mode": "token-mean",
             "output_dir": "out",
+            "rollout_dump_dir": str(Path("own").absolute()),
             "max_steps": 3,
             "eval_steps": 2,
             "save_steps": 2,
@@ -154,7 +166,7 @@ class Pipeline(RLVRPipeline):  # type: ignore[misc] # ROLL's class
             "difficulty_high_threshold": 0.95,
             "error_max_len_clip": False,
         }
-        off = ("async_pipeline", "save_logging_board_dir", "rollout_dump_dir", "whiten_rewards", "norm_mean_type")
+        off = ("async_pipeline", "save_logging_board_dir", "whiten_rewards", "norm_mean_type")
         off += ("norm_std_type", "max_ckpt_to_keep", "use_opd", "is_pure_opd", "rpc_timeout_", "reference_configs")
         self.pipeline_config = Plain(**dict.fromkeys(off), **options)
         self.pipeline_config.max_ckpt_to_keep = 0
@@ -166,7 +178,7 @@ class Pipeline(RLVRPipeline):  # type: ignore[misc] # ROLL's class
         self.use_ref_model, self.rewards, self.reward_model_cluster = False, {}, None
         self.actor_train, self.actor_infer = Cluster("actor_train"), Cluster("actor_infer")
         self.actor_infer.worker_config = Plain(generating_args=Plain(to_dict=lambda: {"num_return_sequences": SAMPLES}))
-        self.tokenizer = Plain(batch_decode=lambda rows, **_: ["text"] * len(rows))
+        self.tokenizer = Plain(decode=decode, batch_decode=lambda rows, **_: list(map(decode, rows)))
         self.domain_batch_size = dict.fromkeys(DOMAINS, 8)
         self.generate_schedulers = {domain: self.scheduler(domain) for domain in DOMAINS}
         self.val_dataset, self.val_generate_scheduler = [0] * 8, self.scheduler("math")

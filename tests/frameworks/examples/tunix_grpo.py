@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +28,14 @@ def index(completions, **_):
 
 def length(prompts, answer, **_):
     return jnp.asarray([len(text) / 10 for text in answer])
+
+
+def keep(prompts, completions, advantages, rewards, **_):
+    """Write down what Tunix gives to a function for metrics."""
+    lists = [list(map(str, prompts)), list(completions), np.asarray(advantages).tolist(), np.asarray(rewards).tolist()]
+    with Path("batches.jsonl").open("a") as file:
+        print(json.dumps({"step": cluster.global_steps, "lists": lists}), file=file)
+    return {}
 
 
 def batches(count):
@@ -60,6 +70,9 @@ cluster = rl_cluster.RLCluster(
     ),
 )
 learner = grpo_learner.GRPOLearner(
-    rl_cluster=cluster, algo_config=grpo_learner.GRPOConfig(num_generations=2), reward_fns=[index, length]
+    rl_cluster=cluster,
+    algo_config=grpo_learner.GRPOConfig(num_generations=2),
+    reward_fns=[index, length],
+    metric_fns=[keep],
 )
 learner.train(batches(4), batches(1))

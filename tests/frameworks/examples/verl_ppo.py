@@ -1,9 +1,12 @@
 """verl: `RayPPOTrainer.fit` on a CPU, without a line of otel-rl: `otel-rl run -- python verl_ppo.py`.
 
 The GPU workers behind the trainer (sampling engine, actor, reference) are stand-ins that return random tensors. The
-loop, its configuration, advantages, metrics, timers and tracking are verl's.
+loop, its configuration, advantages, metrics, timers and tracking are verl's. With `texts`, verl writes its own dump of
+rollouts, tools answer in the middle of responses, and `batches.jsonl` has the tensors that verl trains on.
 """
 
+import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ from verl.trainer.ppo.utils import Role
 from verl.utils.dataset.rl_dataset import collate_fn
 
 PROMPT, RESPONSE = 4, 8
+TEXTS = "texts" in sys.argv
 random = torch.Generator().manual_seed(7)
 
 
@@ -32,6 +36,9 @@ class Workers:
         mask = (torch.arange(RESPONSE) < lengths).long()
         tokens = torch.randint(1, 9, (len(batch), PROMPT + RESPONSE), generator=random)
         attention = torch.cat([torch.ones(len(batch), PROMPT, dtype=torch.long), mask], dim=1)
+        if TEXTS:
+            tokens[:, PROMPT:] *= mask
+            mask[:, 1:3] = 0
         scores = torch.zeros(shape).scatter(1, lengths - 1, torch.rand((len(batch), 1), generator=random))
         tensors = {
             "prompts": tokens[:, :PROMPT],
@@ -57,6 +64,16 @@ class Workers:
         return 1
 
 
+class Tokenizer:
+    """A letter for each token, none for padding."""
+
+    def decode(self, ids, skip_special_tokens=False):
+        return "".join(" abcdefghi"[token] for token in ids if token)
+
+    def batch_decode(self, lines, skip_special_tokens=False):
+        return list(map(self.decode, lines))
+
+
 class Trainer(RayPPOTrainer):
     def _load_checkpoint(self):
         self.global_steps = 0
@@ -69,6 +86,10 @@ class Trainer(RayPPOTrainer):
         return DataProto.from_dict({"ref_log_prob": noise(batch.batch["response_mask"])})
 
     def _update_actor(self, batch):
+        if TEXTS:
+            lists = {name: values.tolist() for name, values in batch.batch.items()}
+            with Path("batches.jsonl").open("a") as file:
+                print(json.dumps({"step": self.global_steps, **lists}), file=file)
         metrics = {"actor/pg_loss": [0.5, 0.25], "actor/grad_norm": [1.5], "actor/lr": 1e-6, "perf/mfu/actor": 0.25}
         return DataProto.from_single_dict(data={}, meta_info={"metrics": metrics})
 
@@ -96,6 +117,7 @@ def configuration():
                 "trainer.project_name=p",
                 "trainer.experiment_name=ppo",
                 "trainer.logger=[file]",
+                *(["trainer.rollout_data_dir=own/rollouts"] if TEXTS else ()),
             ],
         )
 
@@ -107,7 +129,7 @@ data = [
 workers = Workers()
 trainer = Trainer(
     configuration(),
-    tokenizer=None,
+    tokenizer=Tokenizer(),
     role_worker_mapping={Role.ActorRollout: None},
     resource_pool_manager=workers,
     train_dataset=data,
