@@ -24,6 +24,7 @@ import numpy as np
 from otel_rl.convert.tables import device_of
 from otel_rl.errors.sinks import log_of
 from otel_rl.integrations.instrument import instrument
+from otel_rl.integrations.nemo_rl_rollouts import record_file
 from otel_rl.integrations.patches import harmless
 from otel_rl.integrations.recording import Recording, flat, unless_set
 from otel_rl.integrations.timers import Timers
@@ -131,6 +132,7 @@ class Logger(Backend):
     def log_batched_dict_as_jsonl(self, to_log: Mapping[str, Any], filename: str) -> None:
         """Write an object for each sample to a file in the log directory, with its `idx`; the file is replaced."""
         with harmless("log_batched_dict_as_jsonl"):
+            record_file(to_log, filename)
             samples = len(next(iter(to_log.values()), ()))
             with self._open(filename, "w") as file:
                 for n in range(samples):
@@ -172,8 +174,11 @@ def get_next_experiment_dir(base_log_dir: str) -> str:
 
 
 def patch(module: Any, patches: Patches) -> None:
-    """Add a backend to every `Logger`."""
+    """Add a backend to every `Logger`, and record the trajectories that it writes to files."""
     patches.observe(module, "Logger.__init__", ("cfg",), lambda one, given: one.loggers.append(Backend(given["cfg"])))
+    if hasattr(module.Logger, "log_batched_dict_as_jsonl"):
+        names = ("to_log", "filename")
+        patches.observe(module, "Logger.log_batched_dict_as_jsonl", names, lambda _, given: record_file(**given))
 
 
 def patch_timer(module: Any, patches: Patches) -> None:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.integrations.patches import Patches, harmless
 from otel_rl.integrations.recording import Recordings, numbers
+from otel_rl.integrations.rollouts import Rollout, mean_of, record, run_with_texts
 from otel_rl.integrations.timers import Timers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
 _PHASE = "_otel_rl_phase"
 _ARGUMENTS = ("project", "group", "name", "role", "config")
@@ -81,6 +83,36 @@ def patch_trainer(module: Any, patches: Patches) -> None:
 
     def end(trainer: Any, given: dict[str, Any]) -> None:
         _TIMERS.end("", trainer.__dict__.pop(_PHASE, None))
+        if (run := run_with_texts()) is not None:
+            written = [one for one in given["exps"] if one.action_mask is not None]  # pairs of DPO have none
+            record(run, trainer.train_step_num + 1, [_rollout(one) for one in written])
 
     patches.observe(module, "Trainer._sample_data", (), begin, first=True)
-    patches.observe(module, "Trainer.train_step", (), end, first=True)
+    patches.observe(module, "Trainer.train_step", ("exps",), end, first=True)
+
+
+def _rollout(experience: Any) -> Rollout:
+    tokens, mask = experience.tokens[experience.prompt_length :].tolist(), experience.action_mask.tolist()
+    advantages = experience.advantages
+    prompt, completion = experience.prompt_text or "", experience.response_text or ""
+    if experience.messages:
+        prompt, completion = _parted(experience.messages, mask)
+    return Rollout(
+        prompt=prompt,
+        completion=completion,
+        group=experience.eid.tid,
+        tokens=tokens,
+        mask=mask,
+        logprobs=None if experience.logprobs is None else experience.logprobs.tolist(),
+        reward=experience.reward,
+        advantage=None if advantages is None else mean_of(advantages.tolist(), mask),
+        components=numbers(experience.metrics),
+    )
+
+
+def _parted(messages: Sequence[Mapping[str, object]], mask: Sequence[object]) -> tuple[object, object]:
+    """Return the messages before the policy began, and those since: each run of the mask is a message of it."""
+    runs = sum(own for own, _ in groupby(mask, bool))
+    written = [at for at, message in enumerate(messages) if message.get("role") == "assistant"]
+    first = written[-runs] if 0 < runs <= len(written) else len(messages)
+    return messages[:first], messages[first:]

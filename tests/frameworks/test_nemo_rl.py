@@ -33,7 +33,7 @@ from otel_rl.integrations import nemo_rl as ours
 from otel_rl.integrations.recording import flat
 from otel_rl.semconv.dialect import dialect
 from tests.docs.snippets import coming_from
-from tests.frameworks.recorded import LAUNCHER, Recorded, launched, only, plain
+from tests.frameworks.recorded import LAUNCHER, Recorded, launched, messages_of, only, plain, tokens_of
 from tests.frameworks.results import SOURCES, Compared, Values, by_step, compared, keep, phase_coverage, tensorboard
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The trainers under `otel-rl run`, with their own classes and then with the imports of the page on migrating."""
     found: Path = tmp_path_factory.mktemp("nemo_rl")
     (found / "snippet.py").write_text(coming_from("NeMo-RL"))
-    launched(found, "nemo_rl_trainers.py", PYTHONPATH=str(_RL))
+    launched(found, "nemo_rl_trainers.py", PYTHONPATH=str(_RL), OTEL_RL_CONTENT="true")
     return found
 
 
@@ -155,6 +155,75 @@ def test_files_are_the_same(place: Path) -> None:
     """Files of `log_batched_dict_as_jsonl` have the same bytes with both loggers."""
     assert len(files(place / "theirs")) == 9
     assert files(place / "ours") == files(place / "theirs")
+
+
+@pytest.mark.parametrize("trainer", ["grpo_train", "async_grpo_train"])
+@pytest.mark.parametrize("whose", ["theirs", "ours"])
+def test_texts_and_tokens_are_those_of_its_own_files(place: Path, whose: str, trainer: str) -> None:
+    """Each trajectory of `train_data_step*.jsonl` has its text, ids, mask and log-probabilities, bit for bit."""
+    directory = recorded(place, whose, trainer).directory
+    for step in (1, 2, 3):
+        lines = trained(place / whose / trainer, step)
+        texts = [own[-1]["text"] for own in messages_of(directory)[step]]
+
+        assert tokens_of(directory)[step] == sorted(tuple(line[name] for name in _OF_TOKENS) for line in lines)
+        assert texts == [line["content"] for line in lines]
+
+
+_OF_TOKENS = ("token_ids", "token_loss_mask", "generation_logprobs", "prev_logprobs")
+
+
+def trained(logs: Path, step: int) -> list[dict[str, Any]]:
+    """Return the lines of a step in NeMo-RL's own file."""
+    return [json.loads(line) for line in (logs / f"train_data_step{step}.jsonl").read_text().splitlines()]
+
+
+_TURNS = """if True:
+    import torch
+    from nemo_rl.algorithms.grpo import add_grpo_token_loss_masks_and_generation_logprobs
+    from nemo_rl.data.llm_message_utils import batched_message_log_to_flat_message
+    from nemo_rl.utils.logger import Logger
+
+    def message(role, content, *tokens):
+        logprobs = {"generation_logprobs": -torch.tensor(tokens) / 7} if role == "assistant" else {}
+        return {"role": role, "content": content, "token_ids": torch.tensor(tokens)} | logprobs
+
+    short = [message("user", "2 + 2?", 1, 2), message("assistant", "4", 3), message("environment", "right", 4, 5)]
+    long = [message("system", "Add.", 6), message("user", "3 + 3?", 7), message("assistant", "add(3, 3)", 8, 9)]
+    long += [message("environment", "6", 1), message("assistant", "It is 6.", 2, 3, 4), message("environment", "", 5)]
+    add_grpo_token_loss_masks_and_generation_logprobs([short, long])
+    flat, lengths = batched_message_log_to_flat_message([short, long], pad_value_dict={"token_ids": 0})
+    lists = {name: flat[name].tolist() for name in ("token_ids", "token_loss_mask", "generation_logprobs")}
+    lists |= {"content": flat["content"], "input_lengths": lengths.tolist(), "rewards": [0.0, 1.0]}
+    lists |= {"sample_loss_mask": [1.0, 1.0], "advantages": [[-1.0] * 9, [1.0] * 9]}
+    lists["prev_logprobs"] = (flat["generation_logprobs"] / 2).tolist()
+    off = dict.fromkeys(("wandb_enabled", "swanlab_enabled", "mlflow_enabled", "tensorboard_enabled"), False)
+    logger = Logger({**off, "monitor_gpus": False, "log_dir": "logs", "wandb": {"project": "p", "name": "n"}})
+    logger.log_metrics({"loss": 0.5}, 3, "train")
+    logger.log_batched_dict_as_jsonl(lists, "train_data_step3.jsonl")
+    logger.finish()
+"""
+
+
+def test_turns_of_a_trajectory(tmp_path: Path) -> None:
+    """Messages of the policy and of the environment are told apart by NeMo-RL's own mask, each with its tokens."""
+    launched(tmp_path, "-c", _TYPED_DICTS + _TURNS, PYTHONPATH=str(_RL), OTEL_RL_CONTENT="true")
+    (of_step,) = messages_of(only(tmp_path / "runs" / "p").directory).values()
+    short, long = sorted(of_step, key=len)
+
+    assert [(one["author"], one["text"]) for one in short] == [
+        ("user", "2 + 2?"),
+        ("assistant", "4"),
+        ("tool", "right"),
+    ]
+    assert [(one["author"], one["text"]) for one in long] == [
+        ("user", "Add.\n3 + 3?"),
+        ("assistant", "add(3, 3)"),
+        ("tool", "6"),
+        ("assistant", "It is 6."),
+        ("tool", ""),
+    ]
+    assert [list(one["tokens"]) for one in long[1:]] == [[8, 9], [1], [2, 3, 4], [5]]
 
 
 def test_results(place: Path, revision: str) -> None:

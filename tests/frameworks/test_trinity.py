@@ -5,6 +5,7 @@ The session `trinity` of `.ci/noxfile.py` runs them with both generations, 0.5 a
 
 from __future__ import annotations
 
+import json
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ import pytest
 from otel_rl.export import Table
 from otel_rl.integrations import instrument, trinity
 from tests.docs.snippets import coming_from
-from tests.frameworks.recorded import Recorded, launched, only, plain
+from tests.frameworks.recorded import Recorded, launched, messages_of, only, plain, tokens_of
 from tests.frameworks.results import compared, logged, tensorboard
 
 if TYPE_CHECKING:
@@ -55,6 +56,31 @@ def test_the_trainer_without_changes(tmp_path: Path) -> None:
     assert "save_checkpoint" in phases[2]
     own = tensorboard(tmp_path / "own" / "tensorboard" / "trainer")
     assert {step: pytest.approx(values) for step, values in wrote.items()} == own
+
+
+def test_texts_and_tokens_are_those_of_its_experiences(tmp_path: Path) -> None:
+    """The trainer's run has the messages of each experience that a step trained on, with their tokens."""
+    launched(tmp_path, "trinity_trainer.py", "tensorboard", OTEL_RL_CONTENT="true")
+    directory = only(tmp_path / "runs" / "rft").directory
+    steps = map(json.loads, (tmp_path / "batches.jsonl").read_text().splitlines())
+    theirs = {
+        line["step"]: sorted((tokens[2:], mask, logprobs, []) for tokens, mask, logprobs in line["experiences"])
+        for line in steps
+    }
+    texts = {
+        tuple((one["author"], one["text"], one["name"]) for one in own)
+        for of_step in messages_of(directory).values()
+        for own in of_step
+    }
+
+    assert tokens_of(directory) == theirs
+    assert list(theirs) == [1, 2, 3]
+    question = ("user", "What is 2 + 2?", "")
+    assert texts == {
+        (question, ("assistant", "It is 0.", "")),
+        (question, ("assistant", "It is 1.", "")),
+        (question, ("assistant", "", ""), ("tool", "4", "add"), ("assistant", "It is 4.", "")),
+    }
 
 
 def test_each_role_is_a_run(tmp_path: Path) -> None:

@@ -36,7 +36,28 @@ class Engine:
     async def train_step(self, batch: list[Experience]) -> dict[str, float]:
         await asyncio.sleep(0.05)
         self.train_step_num += 1
+        names = ("tokens", "action_mask", "logprobs")
+        with Path("batches.jsonl").open("a") as file:
+            lists = [[getattr(one, name).tolist() for name in names] for one in batch]
+            print(json.dumps({"step": self.train_step_num, "experiences": lists}), file=file)
         return {"actor/pg_loss": self.train_step_num / 7, "actor/kl": 0.25, "critic/rewards/mean": 0.5}
+
+
+def talk() -> Experience:
+    """Return an experience of several turns, with a tool."""
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 2}}}
+    messages = [
+        {"role": "user", "content": "What is 2 + 2?"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "name": "add", "content": "4"},
+        {"role": "assistant", "content": "It is 4."},
+    ]
+    mask = [True, True, False, True]
+    logprobs = -torch.arange(1, 5) / 7
+    return Experience(
+        tokens=torch.arange(6), prompt_length=2, reward=1.0, info={"model_version": 2}, logprobs=logprobs,
+        action_mask=mask, messages=messages,
+    )  # fmt: skip
 
 
 class Buffer:
@@ -45,9 +66,18 @@ class Buffer:
     async def read(self, **_: Any) -> list[Experience]:
         await asyncio.sleep(0.2)
         return [
-            Experience(tokens=torch.arange(6), prompt_length=2, reward=n / 2, info={"model_version": n})
-            for n in range(3)
-        ]
+            Experience(
+                tokens=torch.arange(6),
+                prompt_length=2,
+                reward=n / 2,
+                info={"model_version": n},
+                logprobs=-torch.arange(1, 5) / (n + 3),
+                prompt_text="What is 2 + 2?",
+                response_text=f"It is {n}.",
+                metrics={"accuracy": n / 4},
+            )
+            for n in range(2)
+        ] + [talk()]
 
     read_async = read  # its name in 0.5
 
