@@ -174,8 +174,9 @@ _OF_TOKENS = ("token_ids", "token_loss_mask", "generation_logprobs", "prev_logpr
 
 
 def trained(logs: Path, step: int) -> list[dict[str, Any]]:
-    """Return the lines of a step in NeMo-RL's own file."""
-    return [json.loads(line) for line in (logs / f"train_data_step{step}.jsonl").read_text().splitlines()]
+    """Return the lines of a step in NeMo-RL's own file, which has a list of one for each value."""
+    lines = map(json.loads, (logs / f"train_data_step{step}.jsonl").read_text().splitlines())
+    return [{name: value[0] for name, value in line.items() if name != "idx"} for line in lines]
 
 
 _TURNS = """if True:
@@ -206,7 +207,7 @@ _TURNS = """if True:
 
 
 def test_turns_of_a_trajectory(tmp_path: Path) -> None:
-    """Messages of the policy and of the environment are told apart by NeMo-RL's own mask, each with its tokens."""
+    """NeMo-RL's own mask separates messages of the policy from those of the environment, each with its tokens."""
     launched(tmp_path, "-c", _TYPED_DICTS + _TURNS, PYTHONPATH=str(_RL), OTEL_RL_CONTENT="true")
     (of_step,) = messages_of(only(tmp_path / "runs" / "p").directory).values()
     short, long = sorted(of_step, key=len)
