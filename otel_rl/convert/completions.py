@@ -15,6 +15,8 @@ from otel_rl.stats.groups import reward_ranks, update_mass_proxy
 if TYPE_CHECKING:
     from otel_rl.export import Cell
 
+_REASONING = ("reasoning_content", "thinking")
+"""Names of what a model thought before it answered, in messages of Transformers."""
 Value = float | None
 """A value of a completion; `None` if it was not given, which differs from NaN."""
 
@@ -146,12 +148,12 @@ def _text(what: str, value: object) -> str:
 
 
 def message_text(message: Mapping[str, object]) -> str:
-    """Return the text of a message; other parts, such as images, are represented by their type."""
+    """Return the text of a message, after its reasoning; other parts, such as images, are represented by their type."""
     content = message.get("content")
-    if isinstance(content, str) or content is None:
-        return content or ""
-    parts = content if isinstance(content, (list, tuple)) else [content]
-    return "\n".join(_part_text(part) for part in parts)
+    parts = content if isinstance(content, (list, tuple)) else [content or ""]
+    text = "\n".join(_part_text(part) for part in parts)
+    reasoning = next((one for name in _REASONING if isinstance(one := message.get(name), str) and one), "")
+    return f"<think>\n{reasoning}\n</think>\n{text}" if reasoning else text
 
 
 def _part_text(part: object) -> str:

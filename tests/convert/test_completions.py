@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.convert.completions import completions_table
+from otel_rl.convert.completions import completions_table, message_text
 from otel_rl.convert.tables import Limits, clean, to_columns
 from otel_rl.stats.groups import reward_ranks, update_mass_proxy
 from tests.real_parts import part
@@ -164,6 +164,14 @@ def test_empty_groups() -> None:
 def test_no_completions() -> None:
     """Without prompts and completions there are columns and no rows."""
     assert completions_table(0, [], [], rewards=[]) == {name: [] for name in COLUMNS}
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "thinking"])
+def test_reasoning(name: str) -> None:
+    """The policy wrote it too: it is before the answer, also if there is none."""
+    assert message_text({name: "2 + 2", "content": "4"}) == "<think>\n2 + 2\n</think>\n4"
+    assert message_text({name: "2 + 2", "content": None}) == "<think>\n2 + 2\n</think>\n"
+    assert message_text({name: None, "content": "4"}) == "4"
 
 
 def test_conversations() -> None:
