@@ -139,16 +139,18 @@ def test_ranks_that_have_not_come() -> None:
 
 
 def test_phases_that_ranks_leave_together() -> None:
-    """They are learned from steps in which the ranks came apart."""
+    """They are learned from steps in which the ranks came apart; when a rank begins its step plays no part."""
     reducer = run(ranks=2, rollouts=0)
-    for step in range(4):
-        at = 100 * step
+    for step in range(5):
         for n in range(2):
-            ids = 100 * step + 10 * n + 1
+            at, ids = 100 * step + 30 * n, 100 * step + 10 * n + 1  # the clock of rank 1 is 30 s ahead
+            late = 3 * n * (step % 2)
             spans: list[Record] = []
-            for k, (phase, begin, end) in enumerate((("a", 0, 10 + n), ("sync", 10 + n, 20), ("b", 20, 30 + 5 * n))):
+            for k, (phase, begin, end) in enumerate(
+                (("a", late, 10 + n + late), ("sync", 10 + n + late, 20), ("b", 20, 30 + 5 * late))
+            ):
                 spans += [opened(ids + k, phase, at + begin, step=step), SpanEnded(ids + k, (at + end) * S, b"")]
-            feed(reducer, f"rank{n}", StepStarted(step, at * S, b""), *spans, StepEnded(step, (at + 40) * S, b""))
+            feed(reducer, f"rank{n}", StepStarted(step, at * S, b""), *spans, StepEnded(step, (at + 50) * S, b""))
 
     assert reducer.stragglers.together == {"sync"}
 

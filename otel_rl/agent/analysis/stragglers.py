@@ -47,6 +47,8 @@ _BETS = ((10.0, 0.3), (1000.0, 0.7))
 _TOGETHER = 0.25
 """Part of the time by which ranks came apart within which they leave a phase together, as in `why`."""
 _LEAST_MEETINGS = 3
+_MOSTLY = 0.8
+"""Share of the meetings that ranks leave together: on a busy machine, one of them may wake up late."""
 _WEALTHY = 1e100
 _SHORTEST = 1e-3
 """Seconds: of a phase that takes the ranks less, or nothing, the score is relative to this."""
@@ -95,18 +97,17 @@ class _Phase:
         self.of_step: deque[float] = deque(maxlen=_WINDOW)
         self.paces: dict[int, _Pace] = defaultdict(_Pace)
         self._meetings = deque[bool](maxlen=_WINDOW)
+        self._left: dict[int, int] = {}
 
     @property
     def is_together(self) -> bool:
-        """Whether all ranks left it together whenever they had come apart."""
-        return len(self._meetings) >= _LEAST_MEETINGS and all(self._meetings)
+        """Whether all ranks leave it together when they have come apart."""
+        return len(self._meetings) >= _LEAST_MEETINGS and sum(self._meetings) >= _MOSTLY * len(self._meetings)
 
-    def add(self, stays: Mapping[int, Stay], step: float) -> None:
-        """Add a step of this many seconds."""
+    def add(self, stays: Mapping[int, Stay], began: Mapping[int, int], step: float) -> None:
+        """Add a step of this many seconds; `began` is when each rank began its first phase."""
         takes = median(left - entered for entered, left in stays.values()) / 1e9
-        came, left = ((max(of) - min(of)) / 1e9 for of in zip(*stays.values(), strict=True))
-        if max(came, left) > _LEAST_SECONDS:
-            self._meetings.append(left <= _TOGETHER * came)
+        self._meet({rank: (began[rank] + entered, began[rank] + left) for rank, (entered, left) in stays.items()})
         self.takes.append(takes)
         self.of_step.append(step)
         behind = falls_behind(stays)
@@ -114,6 +115,19 @@ class _Phase:
         share = sum(seconds > far for seconds in behind.values()) / len(behind)
         for rank, seconds in behind.items():
             self.paces[rank].add(seconds, is_far=seconds > far, share=share)
+
+    def _meet(self, stays: Mapping[int, Stay]) -> None:
+        """Add whether ranks that came apart left together.
+
+        Times count from when each rank left this phase the step before: that cancels out how far clocks differ, and
+        nothing that a rank does alone gets into it.
+        """
+        before, self._left = self._left, {rank: left for rank, (_, left) in stays.items()}
+        if before.keys() == stays.keys():
+            since = [(entered - before[rank], left - before[rank]) for rank, (entered, left) in stays.items()]
+            came, left = ((max(of) - min(of)) / 1e9 for of in zip(*since, strict=True))
+            if max(came, left) > _LEAST_SECONDS:
+                self._meetings.append(left <= _TOGETHER * came)
 
     def report(self) -> list[int]:
         """Return the ranks that have become stragglers; one that has recovered may become one again."""
@@ -145,12 +159,12 @@ class Stragglers:
     def add(self, spans: Iterable[Span]) -> list[Straggler]:
         """Add the spans of a step; return the new stragglers."""
         found: list[Straggler] = []
-        of_step = _stays(spans)
+        of_step, began = _stays(spans)
         step = _seconds(of_step)
         for name, stays in of_step.items():
             if len(stays) > 1 and self._known.admits(name):
                 phase = self._phases.setdefault(name, _Phase(len(self._phases) + 1))
-                phase.add(stays, step)
+                phase.add(stays, began, step)
                 found += [phase.straggler(name, rank) for rank in phase.report()]
         return found
 
@@ -191,8 +205,8 @@ def falls_behind(stays: Mapping[int, Stay]) -> dict[int, float]:
     }
 
 
-def _stays(spans: Iterable[Span]) -> dict[str, dict[int, Stay]]:
-    """Return when each rank entered each phase first and left it last, counted from its first phase of the step."""
+def _stays(spans: Iterable[Span]) -> tuple[dict[str, dict[int, Stay]], dict[int, int]]:
+    """Return when each rank entered each phase first and left it last, counted from its first phase, and that time."""
     found: dict[str, dict[int, Stay]] = {}
     began: dict[int, int] = {}
     for span in spans:
@@ -204,10 +218,11 @@ def _stays(spans: Iterable[Span]) -> dict[str, dict[int, Stay]]:
             before = of_phase.get(rank, (span.start_unix_nano, span.end_unix_nano))
             of_phase[rank] = (min(before[0], span.start_unix_nano), max(before[1], span.end_unix_nano))
             began[rank] = min(began.get(rank, span.start_unix_nano), span.start_unix_nano)
-    return {
+    since = {
         phase: {rank: (entered - began[rank], left - began[rank]) for rank, (entered, left) in stays.items()}
         for phase, stays in found.items()
     }
+    return since, began
 
 
 def _seconds(of_step: Mapping[str, Mapping[int, Stay]]) -> float:
