@@ -19,6 +19,7 @@ from otel_rl.insight.findings.recording import recording
 from otel_rl.insight.findings.straggler import straggler
 from otel_rl.insight.findings.texts import texts
 from otel_rl.insight.findings.time_spent import time_spent
+from otel_rl.insight.findings.waits import waits
 from otel_rl.insight.phases import phase_times, shares_of
 from otel_rl.insight.recorded import Recorded
 from otel_rl.insight.state import standing
@@ -44,13 +45,15 @@ def facts_of(run: RunReader, *, at_unix_nano: int | None = None) -> Facts:
     stands = standing(recorded)
     if recorded.steps is None:
         summary = summarized(recorded, stands, [])
-        return Facts(summary=summary, findings=_sorted([*outcome(recorded, summary, stands), *recording(recorded)]))
+        found = [*outcome(recorded, summary, stands), *_said(waits, recorded, stands), *recording(recorded)]
+        return Facts(summary=summary, findings=_sorted(found))
     changes = step_changes(recorded)
     summary = summarized(recorded, stands, changes)
     shares = shares_of(phase_times(recorded))
     stragglers = _said(straggler, recorded)
     findings = [
         *outcome(recorded, summary, stands),
+        *_said(waits, recorded, stands),
         *_said(change, recorded, changes, stragglers),
         *stragglers,
         *_said(memory, recorded),

@@ -17,6 +17,7 @@ Sure = Literal["certain", "likely", "possible"]
 """How sure a finding is: read from records, a test with a stated error, or a pattern that fits."""
 Kind = Literal[
     "outcome",
+    "wait",
     "time",
     "change",
     "straggler",

@@ -1,4 +1,4 @@
-"""Whether a run hangs, and which ranks the others wait for: from what its agents wrote last, without the archive."""
+"""Whether a run goes on or hangs, and who is missing: from what its agents wrote last, without the archive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Standing(NamedTuple):
 
     Attributes:
         state: The state.
-        reason: Why it failed, crashed, hangs or was lost; empty otherwise.
+        reason: Why it failed, crashed, hangs or was lost; of a live one, who is missing; empty otherwise.
         step: The step in which that happened; `None` if it is unknown.
         ranks: The ranks that it happened to, the first one first.
         role: Their role; empty for trainer ranks.
@@ -41,6 +41,41 @@ class Standing(NamedTuple):
 def lives(now: Now, at: int) -> bool:
     """Return whether an agent was alive at a time in Unix nanoseconds, by what it wrote last."""
     return now.state != "ended" and at - now.time_unix_nano < _FRESH_S * _NS
+
+
+def gone(nows: Sequence[Now]) -> list[ProcessNow]:
+    """Return the processes that ended badly and whose place nobody has taken, the first one first."""
+    last: dict[tuple[str, int], ProcessNow] = {}
+    for one in sorted((one for now in nows for one in now.processes), key=lambda one: one.last_unix_nano):
+        before = last.get((one.role, one.rank))
+        if before is None or before.outcome is not None:
+            last[one.role, one.rank] = one
+    return [one for one in last.values() if one.outcome not in (None, "finished")]
+
+
+def how_gone(missing: Sequence[ProcessNow], hosts: set[str]) -> str:
+    """Return how the first of some processes ended, and when."""
+    first = missing[0]
+    error = first.error.splitlines()[0] if first.error else ""
+    how = f"was {error or 'lost'}" if first.outcome == "lost" else f"{first.outcome}{f' with {error}' if error else ''}"
+    then = f", then {wording.count(len(missing) - 1, 'other')}" if len(missing) > 1 else ""
+    return f"{_who(first, hosts)} {how} at {wording.clock(first.last_unix_nano)}{then}"
+
+
+def going(nows: Sequence[Now], at: int) -> Standing:
+    """Return the standing of a run whose agents live: it goes on or hangs, with or without all of its processes."""
+    missing = gone(nows)
+    hung = hang(nows, at)
+    if not missing:
+        return hung or Standing("live")
+    first = missing[0]
+    reason = how_gone(missing, {one.host for now in nows for one in now.processes})
+    ranks = tuple(one.rank for one in missing if one.role == first.role)
+    if hung is not None:
+        return hung._replace(
+            reason=f"{reason}; {hung.reason}", ranks=hung.ranks if first.role else (*hung.ranks, *ranks)
+        )
+    return Standing("live", reason, None, ranks, first.role)
 
 
 def hang(nows: Sequence[Now], at: int) -> Standing | None:
@@ -74,5 +109,6 @@ def _ranks(now: Now) -> list[ProcessNow]:
     return [one for one in now.processes if not one.role and one.outcome is None]
 
 
-def _who(rank: Stalled, hosts: set[str]) -> str:
-    return f"rank {rank.rank} ({rank.host})" if len(hosts) > 1 else f"rank {rank.rank}"
+def _who(one: Stalled | ProcessNow, hosts: set[str]) -> str:
+    name = f"{one.role or 'rank'} {one.rank}"
+    return f"{name} ({one.host})" if len(hosts) > 1 else name

@@ -10,7 +10,7 @@ import msgspec
 
 from otel_rl.archive.now import Wait, read_now
 from otel_rl.insight import wording
-from otel_rl.insight.hang import lives
+from otel_rl.insight.hang import going, gone, how_gone, lives
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,16 +60,16 @@ def owed(place: Place, at: int | None = None) -> Owed:
         id=place.id,
         is_live=is_live,
         at_unix_nano=at if is_live else max((one.time_unix_nano for one in nows), default=0),
-        verdicts=tuple(_cut(_verdicts([one for one in waits if one.cause]))),
+        verdicts=tuple(_cut(in_vain(waits))),
         sentences=(
-            *_opening(nows, waits, is_over=is_over, has_agent=has_agent),
+            *_opening(nows, waits, at, is_over=is_over, has_agent=has_agent),
             *_sentences([one for one in waits if not one.cause]),
         ),
         waits=tuple(waits),
     )
 
 
-def _opening(nows: Sequence[Now], waits: Sequence[Wait], *, is_over: bool, has_agent: bool) -> Iterator[str]:
+def _opening(nows: Sequence[Now], waits: Sequence[Wait], at: int, *, is_over: bool, has_agent: bool) -> Iterator[str]:
     if not nows:
         yield "Nothing is known: no agent of this run has written anything."
     elif is_over:
@@ -81,7 +81,10 @@ def _opening(nows: Sequence[Now], waits: Sequence[Wait], *, is_over: bool, has_a
     elif not has_agent:
         yield f"The agent has written nothing since {wording.clock(nows[0].time_unix_nano)}; this was open then."
     elif not waits:
-        yield "Nothing is owed: no process waits for another one."
+        yield from (f"{reason}." for reason in [going(nows, at).reason] if reason)
+        yield "No process is known to wait for another one. If the run hangs, `otel-rl autopsy` looks at the stacks."
+    elif missing := [one for one in gone(nows) if f"{one.role or 'rank'} {one.rank}" not in _culprits(waits)]:
+        yield f"{how_gone(missing, {one.host for now in nows for one in now.processes})}."
 
 
 def _sentences(waits: Sequence[Wait]) -> Iterator[str]:
@@ -98,12 +101,16 @@ def _cut(sentences: Sequence[str]) -> Iterator[str]:
         yield f"{wording.count(len(sentences) - _MOST, 'more wait')}: see --json."
 
 
-def _verdicts(broken: Sequence[Wait]) -> list[str]:
+def _culprits(waits: Sequence[Wait]) -> set[str]:
+    return {name for one in waits for name in one.culprits}
+
+
+def in_vain(waits: Sequence[Wait]) -> list[str]:
     """Return what can never end, for each reason the wait that is nearest to it."""
     reasons: dict[object, list[Wait]] = {}
-    for wait in broken:
+    for wait in (one for one in waits if one.cause):
         reasons.setdefault((wait.cause, wait.culprits), []).append(wait)
-    return [_in_vain(min(waits, key=_distance), len(waits) - 1) for waits in reasons.values()]
+    return [_sentence_in_vain(min(waits, key=_distance), len(waits) - 1) for waits in reasons.values()]
 
 
 def _distance(wait: Wait) -> tuple[bool, bool]:
@@ -111,7 +118,7 @@ def _distance(wait: Wait) -> tuple[bool, bool]:
     return {*wait.culprits}.isdisjoint(wait.debtors), wait.kind == "queue"
 
 
-def _in_vain(wait: Wait, others: int) -> str:
+def _sentence_in_vain(wait: Wait, others: int) -> str:
     culprit = wait.culprits[0] if wait.culprits else ""
     if wait.cause == "circle":
         why = f"{wording.names(wait.culprits, 4)} wait for each other in a circle"

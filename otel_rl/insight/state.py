@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from otel_rl import semconv
 from otel_rl.insight import wording
-from otel_rl.insight.hang import Standing, hang, lives
+from otel_rl.insight.hang import Standing, going, lives
 
 if TYPE_CHECKING:
     from otel_rl.insight.facts import State
@@ -31,7 +31,7 @@ def standing(recorded: Recorded) -> Standing:
     if ends:
         return ended(recorded, ends[-1])
     if any(lives(one, recorded.at_unix_nano) for one in recorded.now):
-        return hang(recorded.now, recorded.at_unix_nano) or Standing("live")
+        return going(recorded.now, recorded.at_unix_nano)
     if recorded.steps is None and not recorded.members:
         return Standing("empty")
     return Standing("lost", _silence(recorded))

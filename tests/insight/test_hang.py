@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,12 +10,15 @@ import pytest
 import otel_rl
 from otel_rl.archive.now import OpenPhase, Stalled, read_now
 from otel_rl.insight import facts_of
-from otel_rl.insight.hang import hang
+from otel_rl.insight.hang import gone, hang
+from otel_rl.insight.owed import owed
 from otel_rl.view.terminal.present import present_of
-from tests.view.terminal.nows import S, process, written
+from tests.view.terminal.nows import S, process, wait, written
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from otel_rl.archive.now import ProcessNow
 
 AT = 1_800_000_000 * S
 
@@ -62,3 +66,46 @@ def test_all_viewers_say_the_same(tmp_path: Path) -> None:
 
     assert shown.reason == summary.reason == "rank 0 is in weight_sync for 5 min; the others wait in generate"
     assert shown.state == summary.state == "hung"
+
+
+def lost(rank: int = 1, **changes: Any) -> Any:
+    return process(rank, host="node0", phases=(), **{"outcome": "lost", "error": "lost (SIGKILL)"} | changes)
+
+
+def test_a_run_that_lacks_a_rank(tmp_path: Path) -> None:
+    """All viewers name it at once, and a hang is not blamed on those who wait for it."""
+    place = written(tmp_path / "live", processes=[process(0, last_unix_nano=AT), lost()], time_unix_nano=AT)
+    found = facts_of(otel_rl.open_run(place.path), at_unix_nano=AT)
+    first = found.findings[0]
+    stuck = written(tmp_path / "hung", processes=[process(0), lost()], stalled=(stalled(),), time_unix_nano=AT)
+    hung = facts_of(otel_rl.open_run(stuck.path), at_unix_nano=AT).summary
+
+    assert (found.summary.state, first.kind, first.severity) == ("live", "outcome", "bad")
+    assert re.match(r"Rank 1 was lost \(SIGKILL\) at [\d:]+, and has not come back: 0 steps", first.sentence)
+    assert found.summary.reason == present_of(place, AT).reason
+    assert re.match(r"rank 1 was lost .*; rank 0 is in weight_sync for 5 min", hung.reason)
+    assert hung.reason == present_of(stuck, AT).reason
+
+
+@pytest.mark.parametrize(
+    "others",
+    [[process(1, pid=7)], [process(1, pid=7, outcome="finished", last_unix_nano=AT)]],
+    ids=["runs", "finished"],
+)
+def test_a_rank_that_came_back(tmp_path: Path, others: list[ProcessNow]) -> None:
+    """It is not missing: another process has its place."""
+    place = written(tmp_path, processes=[process(0), lost(last_unix_nano=AT - 9 * S), *others], time_unix_nano=AT)
+
+    assert gone(read_now(place.path)) == []
+
+
+def test_a_wait_that_can_never_end_is_a_finding(tmp_path: Path) -> None:
+    """In the words of `otel-rl owes`, as long as the run goes on."""
+    vain = wait("rank 0", "request", "POST", ("engine:8000",), cause="dead", culprits=("engine:8000",))
+    place = written(tmp_path, waits=(vain,), time_unix_nano=AT)
+    run = otel_rl.open_run(place.path)
+
+    assert [one.sentence for one in facts_of(run, at_unix_nano=AT).findings if one.kind == "wait"] == [
+        one.replace("rank", "Rank", 1) for one in owed(place, AT).verdicts
+    ]
+    assert not [one for one in facts_of(run, at_unix_nano=AT + 60 * S).findings if one.kind == "wait"]

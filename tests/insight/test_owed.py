@@ -97,8 +97,10 @@ def test_runs_that_wait_for_nothing(tmp_path: Path) -> None:
     over = [process(outcome="finished")]
     left = wait("rank 0", "tool", "tool pytest")
 
-    assert said(tmp_path / "a").sentences == ("Nothing is owed: no process waits for another one.",)
-    assert said(tmp_path / "0", processes=[]).sentences == ("Nothing is owed: no process waits for another one.",)
+    assert said(tmp_path / "a").sentences == (
+        "No process is known to wait for another one. If the run hangs, `otel-rl autopsy` looks at the stacks.",
+    )
+    assert said(tmp_path / "0", processes=[]).sentences == said(tmp_path / "a").sentences
     assert said(tmp_path / "b", processes=over).sentences == ("The run has ended; nothing is owed.",)
     assert said(tmp_path / "c", left, processes=over).sentences[0].startswith("The run has ended; this was open")
     assert said(tmp_path / "d", left, time_unix_nano=1).sentences[0].startswith("The agent has written nothing since")
@@ -111,3 +113,18 @@ def test_hostile_names(tmp_path: Path) -> None:
     drawn = lines(found, 80)
 
     assert not CONTROLS & set("".join(span.text for row in drawn for span in row))
+
+
+def test_a_process_that_is_missing(tmp_path: Path) -> None:
+    """It is named, whether or not anything recorded says who waits for it."""
+    dead = process(1, host="node0", phases=(), outcome="failed", error="RuntimeError: no kernel\nsecond line")
+    ranks = [process(0), dead]
+    waits = wait("rank 0", "collective", "update", ("rank 1",), cause="dead", culprits=("rank 1",))
+
+    assert untimed(said(tmp_path / "a", processes=ranks).sentences)[0] == (
+        "rank 1 failed with RuntimeError: no kernel at 12:04:07."
+    )
+    assert untimed(said(tmp_path / "b", wait("rank 0", "tool", "tool pytest"), processes=ranks).sentences)[0] == (
+        "rank 1 failed with RuntimeError: no kernel at 12:04:07."
+    )
+    assert said(tmp_path / "c", waits, processes=ranks).sentences == ()

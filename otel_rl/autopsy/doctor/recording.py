@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from otel_rl.archive.now import Now, machines_of, place_of, read_now
 from otel_rl.autopsy.doctor.check import Check
 from otel_rl.insight import wording
-from otel_rl.insight.hang import hang, lives
+from otel_rl.insight.hang import going, lives
 from otel_rl.journal.atomic_files import read_shown_json
 from otel_rl.setup.agent_start import agent_is_alive, lost, read_status
 
@@ -48,8 +48,9 @@ def recording(machine: Machine) -> Iterator[Check]:
         yield Check(_AGENT, "warning", "the run was recorded, and no agent has read it", fix)
     else:
         yield Check(_AGENT, "ok", "the run has ended")
-    if (standing := hang(now, at)) is not None:
-        yield Check(_AGENT, "failed", f"the run hangs: {standing.reason}", f"otel-rl top {run.path}")
+    if any(lives(state, at) for state in now) and (standing := going(now, at)).reason:
+        what = f"the run hangs: {standing.reason}" if standing.state == "hung" else standing.reason
+        yield Check(_AGENT, "failed", what, f"otel-rl top {run.path}")
     yield from (Check(_AGENT, "warning", text, f"See {run.agent_log}.") for text in status.warnings)
     yield from _exporters(machine)
     found = lost(status)

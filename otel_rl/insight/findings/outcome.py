@@ -40,7 +40,7 @@ def outcome(recorded: Recorded, summary: Summary, standing: Standing) -> list[Fi
     return [
         Finding(
             kind="outcome",
-            severity="warning" if has_nothing else _SEVERITIES.get(standing.state, "bad"),
+            severity=_severity(standing, has_nothing=has_nothing),
             sentence=_sentence(recorded, summary, standing),
             advice=_ADVICE["empty"] if has_nothing else _advice(recorded, summary, standing),
             sure="likely" if "probably" in standing.reason else "certain",
@@ -49,11 +49,19 @@ def outcome(recorded: Recorded, summary: Summary, standing: Standing) -> list[Fi
     ]
 
 
+def _severity(standing: Standing, *, has_nothing: bool) -> Severity:
+    if has_nothing or (standing.state == "live" and standing.role):
+        return "warning"
+    return "bad" if standing.state == "live" and standing.reason else _SEVERITIES.get(standing.state, "bad")
+
+
 def _advice(recorded: Recorded, summary: Summary, standing: Standing) -> str:
     if "out of memory" in standing.reason:
         return _OUT_OF_MEMORY
     if "lack of host memory" in standing.reason:
         return _HOST_MEMORY
+    if standing.state == "live" and standing.reason:
+        return "`otel-rl owes` says who waits for it. If nothing starts it again, end the run, and resume it."
     if standing.state == "hung":
         pids = {one.rank: (one.pid, one.host) for one in recorded.members if one.role == standing.role}
         pid, host = pids.get(standing.ranks[0], ("PID", "its machine"))
@@ -75,6 +83,9 @@ def _sentence(recorded: Recorded, summary: Summary, standing: Standing) -> str:
             return f"Finished after {took}: {steps}{resumed}."
         case "live":
             of_all = f" of {wording.integer(summary.total_steps)}" if summary.total_steps else ""
+            if standing.reason:
+                reason = f"{standing.reason[:1].upper()}{standing.reason[1:]}"
+                return f"{reason}, and has not come back: {steps}{of_all} in {took}."
             if not summary.steps:
                 return f"Running for {took}, before its first step."
             return f"Running for {took}: {steps}{of_all}, {wording.seconds(summary.step_seconds)} each{resumed}."

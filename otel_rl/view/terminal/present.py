@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from otel_rl.archive.now import DeviceNow, ExporterNow, ProcessNow, Progress, read_now
 from otel_rl.insight.facts import State
-from otel_rl.insight.hang import hang, lives
+from otel_rl.insight.hang import going, lives
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +120,5 @@ def _state(nows: Sequence[Now], processes: Sequence[ProcessNow], progress: Progr
         return "lost", "its agent writes no more: the machine is gone, or the agent was killed"
     if not processes:
         return "live", "no process has recorded anything yet"
-    if (hung := hang(nows, at)) is not None:
-        return hung.state, hung.reason
-    dead = [one for one in ended if one.outcome != "finished"]
-    return "live", dead[0].error if dead else ""
+    stands = going(nows, at)
+    return stands.state, stands.reason
