@@ -67,7 +67,8 @@ _CALLS: tuple[tuple[Kind, str, str, str], ...] = (
     ("queue", "waits for a queue", r"queue", "get|put|join"),
     ("request", "waits for an answer", r"socket|ssl", r"readinto|create_connection|recv\w*|send\w*|read|accept"),
     ("loop", "waits in its event loop", r"asyncio/\w+|selectors", r"select|_run_once|run_forever"),
-    ("lock", "waits for a lock", r"threading", "acquire|__enter__|wait|wait_for"),
+    ("lock", "waits for a lock", r"threading", "acquire|__enter__"),
+    ("lock", "waits for an event or a condition", r"threading", "wait|wait_for"),
 )
 """Calls that wait, the most specific ones first: kind, words, and patterns of the file and of the function."""
 _PATTERNS: list[tuple[Kind, str, re.Pattern[str], re.Pattern[str]]] = [

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from otel_rl.autopsy.activity import WAITS, Activity, activity_of
+from otel_rl.autopsy.evidence import EndpointSeen
 from otel_rl.insight import wording
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_rl.archive.now import Now, ProcessNow
-    from otel_rl.autopsy.evidence import Connection, EndpointSeen, Machine, ProcessSeen
+    from otel_rl.archive.now import Now, ProcessNow, Wait
+    from otel_rl.autopsy.evidence import Connection, Machine, ProcessSeen
 
 _MOST_COMMAND = 60
 _LIMIT_FULL = 0.95
@@ -66,22 +67,47 @@ class Graph(NamedTuple):
 
 
 def graph_of(machines: Sequence[Machine], nows: Sequence[Now]) -> Graph:
-    """Return who waits for whom."""
-    nodes = _nodes(machines, nows)
-    recorded = _recorded(nodes, nows)
-    return Graph(
-        nodes,
-        {key: tuple(_debtors(key, node, nodes)) or tuple(recorded.get(key, ())) for key, node in nodes.items()},
-    )
+    """Return who waits for whom: what can never end by the records, then what stacks say, then other records.
+
+    A process that waits for nobody known waits for those that are dead or stopped.
+    """
+    nodes = {**_nodes(machines, nows), **_gone_servers(nows)}
+    waits = [one for now in nows for one in now.waits]
+    vain, recorded = _recorded(nodes, [one for one in waits if one.cause]), _recorded(nodes, waits)
+    halted = [
+        key
+        for key, node in nodes.items()
+        if node.records
+        and (node.activity.kind == "stopped" or (node.now is not None and node.now.outcome not in (None, "finished")))
+    ]
+    found: dict[str, tuple[str, ...]] = {}
+    for key, node in nodes.items():
+        owed = vain.get(key) or [*_debtors(key, node, nodes)] or recorded.get(key, [])
+        is_stuck = node.records and node.activity.kind in WAITS
+        found[key] = tuple(owed or (one for one in halted if is_stuck and one != key))
+    return Graph(nodes, found)
 
 
-def _recorded(nodes: Mapping[str, Node], nows: Sequence[Now]) -> dict[str, list[str]]:
-    """Return the processes that each process waits for by what it recorded, where stacks do not say it."""
+def _gone_servers(nows: Sequence[Now]) -> dict[str, Node]:
+    """Return the servers at whose addresses nobody listens, by the agents' verdicts."""
+    names = {f"{one.role or 'rank'} {one.rank}" for now in nows for one in now.processes}
+    dead = {name for now in nows for one in now.waits if one.cause == "dead" for name in one.culprits}
+    silent = Activity("unknown", "is gone: nobody listens there", call="silent")
+    return {
+        name: Node(f"the server at {name}", silent, endpoint=EndpointSeen(url=f"http://{name}", error="nobody listens"))
+        for name in dead
+        if name.partition(" (")[0] not in names
+    }
+
+
+def _recorded(nodes: Mapping[str, Node], waits: Sequence[Wait]) -> dict[str, list[str]]:
+    """Return the processes and servers that each process waits for, by what it recorded."""
     keys = {node.name.partition(" (")[0]: key for key, node in nodes.items() if node.records}
+    keys |= {key: key for key, node in nodes.items() if node.endpoint is not None}
     found: dict[str, list[str]] = {}
-    for one in (wait for now in nows for wait in now.waits):
+    for one in waits:
         waiter = keys.get(one.waiter)
-        if waiter is not None and nodes[waiter].activity.kind in WAITS:
+        if waiter is not None and (one.cause or nodes[waiter].activity.kind in WAITS):
             owed = (keys[name] for name in one.debtors if name in keys and keys[name] != waiter)
             found.setdefault(waiter, []).extend(owed)
     return found
@@ -109,10 +135,11 @@ def _nodes(machines: Sequence[Machine], nows: Sequence[Now]) -> dict[str, Node]:
             )
         for endpoint in machine.endpoints:
             nodes.setdefault(endpoint.url, Node(f"engine {endpoint.url}", _engine(endpoint), endpoint=endpoint))
+    places = {(one.role, one.rank) for one in recorded.values() if one.outcome is None}
     for (host, pid), ended in recorded.items():
         key = f"{host}/{pid}"
-        if key in nodes and ended.outcome is None:
-            continue
+        if (key in nodes) if ended.outcome is None else ((ended.role, ended.rank) in places):
+            continue  # it was seen, or another process has taken its place
         at = "" if is_alone else f" ({host})"
         looked = next((machine for machine in machines if machine.host == host), None)
         activity = Activity("unknown", "was not looked at")
@@ -225,7 +252,7 @@ def _is_child(node: Node, other: Node) -> bool:
 def _servers(node: Node, nodes: Mapping[str, Node]) -> Iterable[str]:
     """Yield the servers that a process is connected to, without ranks: first those that do not read."""
     assert node.seen is not None
-    ports = {urlsplit(url).port: url for url, other in nodes.items() if other.endpoint is not None}
+    ports = {urlsplit(other.endpoint.url).port: key for key, other in nodes.items() if other.endpoint is not None}
     found: list[tuple[int, str]] = []
     for one in _asked(node.seen):
         port = int(one.peer.rpartition(":")[2])

@@ -48,8 +48,10 @@ def verdict_of(machines: Sequence[Machine], nows: Sequence[Now], at: int, *, is_
     graph = graph_of(machines, nows)
     causes = _causes(graph, machines)
     causes.sort(key=lambda one: (_ORDER[one.kind], -len(one.waiters)))
-    is_late = is_suspected or any(one.kind == "hung" for now in nows if lives(now, at) for one in now.stalled)
-    serious = [one for one in causes if is_late or (KINDS[one.kind].sure == "certain" and one.waiters)]
+    live = [now for now in nows if lives(now, at)]
+    is_late = is_suspected or any(one.kind == "hung" for now in live for one in now.stalled)
+    vain = {one.cause for now in live for one in now.waits if one.cause}
+    serious = [one for one in causes if is_late or vain or (KINDS[one.kind].sure == "certain" and one.waiters)]
     if not serious:
         return _well(graph, at)
     cause = serious[0]
@@ -60,7 +62,7 @@ def verdict_of(machines: Sequence[Machine], nows: Sequence[Now], at: int, *, is_
         kind=cause.kind,
         sentence=_sentence(cause, graph, at),
         who=tuple(node.name for node in nodes),
-        sure=kind.sure,
+        sure="certain" if cause.kind in vain else kind.sure,
         consequences=tuple(
             f"{graph.nodes[key].name} {graph.nodes[key].activity.text}{_at(graph.nodes[key])}"
             for key in sorted(cause.waiters)
@@ -153,11 +155,13 @@ def _sentence(cause: _Cause, graph: Graph, at: int) -> str:
         where = f"{nodes[0].activity.call}{_at(nodes[0])}"
         return f"All {wording.count(len(nodes), 'rank')} that were seen wait in the same {where}{_for(nodes[0], at)}."
     if cause.kind == "circle":
-        return f"{wording.names([one.name for one in nodes], _MOST_NAMED)} wait for each other."
+        return f"{_capital(wording.names([one.name for one in nodes], _MOST_NAMED))} wait for each other."
     node = nodes[0]
     text = f"{_capital(node.name)} {node.activity.text}{_at(node)}"
     if cause.kind == "no answer" and node.seen is not None and not node.records:
         text = f"{_capital(node.name)} has not answered: it {node.activity.text}{_at(node)}"
+    if cause.kind == "lock":
+        text += "".join(f" and, in another thread, at {place}" for place in _other_locks(node)[:1])
     if node.phase:
         text += f" in {node.phase}"
     text += _for(node, at)
@@ -170,6 +174,13 @@ def _sentence(cause: _Cause, graph: Graph, at: int) -> str:
     calls = sorted({one.activity.call for one in others if one.activity.call})
     where = f" in {wording.names(calls, 2)}" if calls else ""
     return f"{text}; {named} {'waits' if len(others) == 1 else 'wait'} for it{where}."
+
+
+def _other_locks(node: Node) -> list[str]:
+    """Return where other threads of a process wait for a lock: likely for each other's."""
+    threads = node.seen.threads[1:] if node.seen is not None else ()
+    found = (thread_activity(one, None) for one in threads)
+    return [one.place for one in found if one.kind == "lock" and one.place]
 
 
 def _apart(nodes: Sequence[Node]) -> str:
@@ -271,7 +282,8 @@ def _for(node: Node, at: int) -> str:
     if node.now is None:
         return ""
     since = node.now.phases[-1].started_unix_nano if node.now.phases else node.now.last_unix_nano
-    return f", for {wording.seconds(max(0, at - since) / _NS)}"
+    ago = wording.seconds(max(0, at - since) / _NS)
+    return f", {ago} ago" if node.activity.kind == "zombie" else f", for {ago}"
 
 
 def _at(node: Node) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 
 from otel_rl.archive.autopsies import read_autopsies
 from otel_rl.archive.now import Now, OpenPhase, ProcessNow, Stalled, Wait
@@ -176,6 +177,72 @@ def test_the_event_of_a_verdict() -> None:
     raw = msgspec.json.encode(event_of(msgspec.structs.replace(found, verdict=verdict, file=long)))
     assert len(raw) < 1 << 16
     assert "\x1b" not in str(msgspec.json.decode(raw))
+
+
+def test_a_server_that_is_gone() -> None:
+    """A wait that can never end is named before it is overdue, also where a client tries again and again."""
+    sleeps = Kernel(state="S", syscall="clock_nanosleep")
+    ended = ProcessSeen(pid=9, parent=100, kernel=Kernel(state="Z"))
+    queue = Thread((Frame("/usr/lib/python3.11/queue.py", 1, "get"),))
+    waits = [
+        Wait(
+            waiter=one,
+            kind="request",
+            subject="x",
+            debtors=(owes,),
+            since_unix_nano=AT,
+            cause="dead",
+            culprits=("h:80",),
+        )
+        for one, owes in (("rank 0", "rollout 1"), ("rollout 1", "h:80"))
+    ]
+    agent = msgspec.structs.replace(now((0, "", "generate"), (1, "rollout", ""), age=4), waits=tuple(waits))
+    found = verdict_of(
+        [machine(seen(0, queue), seen(1, stack("again"), kernel=sleeps, role="rollout"), ended)], [agent], AT
+    )
+
+    assert (found.kind, found.who) == ("silent", ("the server at h:80",))
+    assert found.sentence == "The server at h:80 is gone: nobody listens there; rank 0 and rollout 1 wait for it."
+
+
+def test_a_circle_that_was_recorded() -> None:
+    """It is certain, whatever the stacks look like."""
+    waits = [
+        Wait(waiter=one, kind="ticket", subject="x", debtors=(other,), since_unix_nano=AT, cause="circle")
+        for one, other in (("rank 0", "rank 1"), ("rank 1", "rank 0"))
+    ]
+    agent = msgspec.structs.replace(now((0, "", "a"), (1, "", "b"), age=4), waits=tuple(waits))
+    found = verdict_of([machine(seen(0, stack("work")), seen(1, stack("work")))], [agent], AT)
+
+    assert (found.kind, found.sure, found.sentence) == ("circle", "certain", "Rank 0 and rank 1 wait for each other.")
+
+
+@pytest.mark.parametrize("outcome", ["lost", "failed"])
+def test_a_rank_that_is_missing(outcome: Outcome) -> None:
+    """A rank that waits for nobody known waits for the one that died, unless another process has its place."""
+    queue = Thread((Frame("/usr/lib/python3.11/queue.py", 1, "get"),))
+    nows = [now((0, "", "update"), (1, "", "generate"), age=4, outcome=outcome)]
+    again = msgspec.structs.replace(nows[0].processes[1], pid=301, outcome=None)
+    back = msgspec.structs.replace(nows[0], processes=[*nows[0].processes, again])
+    found = verdict_of([machine(seen(0, queue))], nows, AT)
+
+    assert (found.kind, found.who) == ("died", ("rank 1",))
+    assert ", 4 s ago; rank 0 waits for it." in found.sentence
+    returned = ProcessSeen(pid=301, rank=1, threads=(stack("work"),), kernel=_WAITS)
+    assert kind_and_who([machine(seen(0, queue), returned)], [back])[0] == "well"
+
+
+def test_two_threads_that_wait_for_locks() -> None:
+    """Both places are named: each thread may hold what the other one wants."""
+    locks = [
+        Thread((Frame("/usr/lib/python3.11/threading.py", 1, "acquire"), Frame("train.py", line, "step")))
+        for line in (4, 9)
+    ]
+    found = verdict_of([machine(seen(0, *locks))], [now((0, "", "generate"))], AT)
+
+    assert found.sentence.startswith(
+        "Rank 0 waits for a lock at train.py:4 (step) and, in another thread, at train.py:9 (step) in generate"
+    )
 
 
 def test_two_threads_of_one_rank() -> None:
