@@ -223,6 +223,14 @@ def test_a_fault_that_stays_is_said_once() -> None:
     assert [(one.version, one.holds) for one in verdicts(*records)] == [(1, 0), (12, 11)]
 
 
+def test_an_engine_that_is_stuck_is_said_once() -> None:
+    """It is ever more versions behind, until nobody remembers the one that it holds."""
+    versions = [moved(V11, n) for n in range(14)]
+    records = [record for n in range(14) for record in (trained(n, versions[n]), served(n, versions[min(n, 2)]))]
+
+    assert [(one.version, one.holds) for one in verdicts(*records)] == [(3, 2)]
+
+
 DTYPES = ("float64", "float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 
 

@@ -111,7 +111,7 @@ class Weights:
         self._ranks: dict[int, set[str]] = {}  # that recorded the version
         self._waiting: dict[tuple[str, int], _Held] = {}
         self._last: dict[str, tuple[int, int]] = {}  # the last version of each engine, and its checksum
-        self._said: dict[str, tuple[int, str, int | None]] = {}  # the version, the tensor, how many versions behind
+        self._said: dict[str, tuple[int, str, int | None]] = {}  # the version, the tensor, the version that it is of
         self._well: dict[str, tuple[int, ...]] = {}  # the last versions that were as they should
         self._rounded: set[str] = set()
 
@@ -187,11 +187,14 @@ class Weights:
         name, (value, expected) = next(iter(held.differing.items()))
         others = sorted(self._trainer.keys() - {version}, key=lambda one: (abs(one - version), one))
         holds = next((one for one in others if _agree(held.tensors, self._trainer[one], held.differing)), None)
-        behind = None if holds is None else version - holds
-        said, self._said[journal] = self._said.get(journal), (version, name, behind)
-        was_well = said is not None and any(said[0] < one < version for one in self._well.get(journal, ()))
-        if said is not None and (said[0] == version or (said[1:] == (name, behind) and not was_well)):
-            return None
+        said, self._said[journal] = self._said.get(journal), (version, name, holds)
+        if said is not None:
+            was_well = any(said[0] < one < version for one in self._well.get(journal, ()))
+            is_stuck = holds == said[2] or (holds is None and said[2] is not None and said[2] not in self._trainer)
+            is_as_far = holds is not None and said[2] is not None and version - holds == said[0] - said[2]
+            if said[0] == version or (name == said[1] and (is_stuck or is_as_far) and not was_well):
+                self._said[journal] = (version, name, said[2] if holds is None else holds)
+                return None
         compared = held.equal | held.differing.keys()
         return Verdict(
             journal,
