@@ -376,6 +376,21 @@ def test_goodput_of_a_resumed_run(tmp_path: Path) -> None:
     )
 
 
+def test_a_run_that_hung_until_it_was_killed(tmp_path: Path) -> None:
+    """The time in the step that did not end is not that between steps."""
+    player = Player(tmp_path / "run", Played(ranks=2))
+    player.start()
+    player.steps(range(30))
+    player.step(30, dies={1: "update_actor"})
+    player.lose(1)
+    player.now += 9000 * S
+    player.lose(0)
+    sentence = only(facts_of(player.open()), "goodput").sentence
+
+    assert "% after the last whole step" in sentence
+    assert "between steps" not in sentence
+
+
 def test_the_first_of_several_dead_ranks(tmp_path: Path) -> None:
     """The one that died first is named, with its machine and its phase; the rest is counted."""
     player = Player(tmp_path / "run", Played(ranks=4, hosts=HOSTS))

@@ -48,7 +48,11 @@ def goodput(recorded: Recorded, summary: Summary, shares: Sequence[PhaseShare]) 
         hung = summary.duration_s - wall_s if summary.state == "hung" else 0.0
     rest = max(0.0, wall_s - in_steps - repeated - down)
     whole, start = in_steps + repeated + down + rest + hung, min(rest, _start_up(recorded))
-    losses = {"repeated after a resume": repeated, "down between attempts": down, "between steps": rest - start}
+    cut = 0.0
+    if summary.state in ("failed", "crashed", "lost") and len(common):
+        cut = min(rest - start, max(0.0, summary.started_unix_nano / 1e9 + wall_s - _left(recorded, int(common[-1]))))
+    losses = {"repeated after a resume": repeated, "down between attempts": down, "between steps": rest - start - cut}
+    losses["after the last whole step"] = cut
     losses["hung"] = hung
     categories = by_category(shares)
     lost_in_steps = max(0.0, in_steps - trained)
@@ -81,6 +85,12 @@ def _start_up(recorded: Recorded) -> float:
     for one in recorded.members:
         starts[one.attempt] = min(one.started_unix_nano, starts.get(one.attempt, one.started_unix_nano))
     return sum(max(0, begins[attempt] - start) / 1e9 for attempt, start in starts.items() if attempt in begins)
+
+
+def _left(recorded: Recorded, step: int) -> float:
+    """Return when the ranks left a step, in Unix seconds; infinity if no span says it."""
+    left = f"SELECT max(start_unix_nano + duration_ns) / 1e9 AS s FROM spans WHERE step = {step} AND role IS NULL"
+    return float(recorded.run.sql(f"SELECT coalesce(s, 'infinity'::DOUBLE) AS s FROM ({left})")["s"][0])
 
 
 def _repeated(recorded: Recorded, valid_s: float) -> float:
