@@ -313,8 +313,10 @@ class Run(WithHabits):
             return
         found = tables.clean(columns, with_text=self._session.settings.content, limits=tables.Limits())
         if found.cut_rows or found.cut_cells:
-            cut = f"{found.cut_rows} rows and {found.cut_cells} texts are beyond the limits"
-            recorder.refuse("table_limits", f"table {text_of(name)}: {cut}")
+            limits = tables.Limits()
+            cut = f"left out: rows {found.cut_rows:,}, ends of texts {found.cut_cells:,}; a table has at most"
+            most = f"{limits.rows:,} rows and {limits.table_bytes >> 20} MiB, a text {limits.text:,} characters"
+            recorder.refuse("table_limits", f"table {text_of(name)}: {cut} {most}")
         now = recorder.clock.now()
         recorder.write(Tabled(number, now, called, list(found.columns), found.rows, found.cut_rows))
 

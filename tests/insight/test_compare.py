@@ -183,7 +183,8 @@ def test_the_phase_that_made_the_difference_is_named(tmp_path: Path) -> None:
     assert found.exit_code == 1
     assert found.gates[0].sentence.startswith("throughput:-1%: beyond (-")
     assert found.gates[1].sentence.startswith("reward:-0.05: cannot tell with one run on each side")
-    assert "slower: generate 23.9 s" in found.sentences[0]
+    assert found.sentences[0].startswith("Throughput is ")
+    assert " lower: generate 23.9 s" in found.sentences[0]
 
 
 def test_what_all_phases_share_may_be_the_machine(tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ def sentences(
     of_metric = {one.metric: one for one in metrics}
     speed, times = of_metric.get(THROUGHPUT), of_metric.get("step_time")
     if speed is not None and speed.way != "same":
-        word = "faster" if speed.way == "better" else "slower"
-        found.append(f"The new side is {_percents(speed)} {word}{_cause(times, phases)}.")
+        word = "higher" if speed.way == "better" else "lower"
+        found.append(f"Throughput is {_percents(speed)} {word}{_cause(times, phases)}.")
     elif times is not None and times.way != "same":
         word = "less" if times.way == "better" else "longer"
         found.append(f"Steps take {_percents(times)} {word}{_cause(times, phases)}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -24,6 +25,7 @@ class Look(NamedTuple):
 
 
 _PLAIN = Look()
+_WORDS = re.compile(r"\s*\S+|\s+\Z")
 _SKY, _ORANGE, _GREEN = (0, 135, 215), (175, 135, 0), (0, 135, 95)
 _PURPLE, _VERMILION, _GREY = (175, 95, 175), (215, 95, 0), (135, 135, 135)
 """The hues of Okabe and Ito, which color-blind readers can tell apart, as dark as black and white allow both."""
@@ -116,6 +118,21 @@ def fit_line(row: Iterable[Span], cells: int) -> Line:
     if left:
         found.append(Span(" " * left))
     return tuple(found)
+
+
+def wrapped(row: Line, cells: int, indent: int = 2) -> list[Line]:
+    """Return a line as lines of at most this many cells, broken between words; all but the first are indented."""
+    found: list[list[Span]] = [[]]
+    left = cells
+    for span in row:
+        for word in _WORDS.findall(span.text):
+            if cell_len(word.rstrip()) > left and left < cells - indent:
+                found.append([Span(" " * indent)])
+                left = cells - indent
+                word = word.lstrip()  # noqa: PLW2901
+            found[-1].append(span._replace(text=word))
+            left -= cell_len(word)
+    return [tuple(one) for one in found]
 
 
 def both_ends(start: Sequence[Span], end: Sequence[Span], cells: int) -> Line:

@@ -204,7 +204,8 @@ def _doing(scene: Scene, process: ProcessNow) -> tuple[Span, str]:
         return Span(fit(safe(name), 20), _category(scene, phase.name)), words.age(phase.started_unix_nano, at)
     if process.step is not None and process.step_started_unix_nano is not None:
         return Span(fit("not in any phase", 20), "dim"), words.age(process.step_started_unix_nano, at)
-    return Span(fit("outside of steps", 20), "dim"), words.age(process.last_unix_nano, at)
+    where = "not in any phase" if process.role else "outside of steps"
+    return Span(fit(where, 20), "dim"), words.age(process.last_unix_nano, at)
 
 
 def _category(scene: Scene, phase: str) -> Style:

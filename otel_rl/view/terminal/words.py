@@ -100,7 +100,9 @@ def shares(phases: Sequence[PhaseTime], cells: int) -> str:
     text = ""
     for one in phases:
         more = (
-            f"{text} {safe(one.name)[:3]} {100 * one.seconds / total:.0f}".lstrip() if one.name and total > 0 else text
+            f"{text} {safe(one.name.removeprefix('rl.'))[:3]} {100 * one.seconds / total:.0f}".lstrip()
+            if one.name and total > 0
+            else text
         )
         if len(more) > cells:
             break
