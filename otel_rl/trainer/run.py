@@ -132,7 +132,8 @@ class Run(WithHabits):
 
         Args:
             name: Name of the phase, such as "generate"; at most 4,096 characters.
-            attributes: Attributes of its span.
+            attributes: Attributes of its span. `awaits` names who owes what it waits for, such as `reward 0`;
+                `version` is the version of the weights that it syncs.
         """
         compiler = getattr(sys.modules.get("torch"), "compiler", None)  # old versions do not have it
         if compiler is not None and getattr(compiler, "is_compiling", bool)():
@@ -163,7 +164,8 @@ class Run(WithHabits):
 
         Args:
             policy_version: Version of the policy that samples; `None` if unknown.
-            attributes: Attributes of its span. Its ticket has `prompt_id`, `group_id` and `row` (of the dataset) too.
+            attributes: Attributes of its span; `prompt_id`, `group_id` or `group` names its group. Its ticket has
+                `prompt_id`, `group_id` and `row` (of the dataset) too.
         """
         return self._sampling("trajectory", Trajectory, _extra, policy_version, attributes)
 

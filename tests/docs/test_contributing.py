@@ -17,6 +17,7 @@ import msgspec
 import pytest
 import yaml
 
+from otel_rl import Run
 from tests.docs.snippets import ROOT
 
 if TYPE_CHECKING:
@@ -268,3 +269,12 @@ def test_the_tour_leads_somewhere() -> None:
         text = (ROOT / place).read_text()
         assert all(re.search(rf"\b(class|def) {part}\b", text) for part in name.split(".") if part)
     assert "metric_name: rl.train.kl\n" in (ROOT / "otel_rl/semconv/model/training.yaml").read_text()
+
+
+def test_the_reference_has_every_method_of_a_run() -> None:
+    """A method that the page does not name is on no page."""
+    page = (ROOT / "docs/reference/api.md").read_text()
+    named = re.search(r"::: otel_rl\.Run\n.*?members: \[(.*?)\]", page, re.DOTALL)
+
+    assert named is not None
+    assert {name for name in dir(Run) if not name.startswith("_")} <= {*named[1].split(", ")}
