@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -33,6 +34,8 @@ _TOGETHER_S, _WAIT_S, _POLL_S = 120.0, 10.0, 0.2
 """Seconds between the looks of machines that belong to one autopsy, and to wait for the others at most."""
 _MOST_FRAMES, _MOST_GROUPS = 12, 64
 _NS = 1_000_000_000
+_LIBRARY = re.compile(r"\A.*/(?=(site-packages|dist-packages)/|python3\.\d+/)")
+"""The way to a package, or to a module of the standard library, which a reader knows."""
 
 
 def autopsy(run: Path, cause: str = "") -> Autopsy:
@@ -98,7 +101,7 @@ def _group(nodes: Sequence[Node]) -> StackGroup:
     first = nodes[0].seen
     assert first is not None
     lines = [
-        f"{'' if not number else f'thread {number}: '}{frame.file}:{frame.line} {frame.function}"
+        f"{'' if not number else f'thread {number}: '}{_LIBRARY.sub('', frame.file)}:{frame.line} {frame.function}"
         f"{f'    {frame.source}' if frame.source else ''}"
         for number, thread in enumerate(first.threads)
         for frame in thread.frames[: _MOST_FRAMES if not number else 3]

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 Sampling = TypeVar("Sampling", bound=Rollout)
 _NO_VALUES: Mapping[str, object] = MappingProxyType({})
+_OF_EVENTS = ("rl", "*", "?", "[")
+"""How patterns of the agent's events begin."""
 _BY_NAME = "; attributes have names, such as host=…"
 
 
@@ -421,6 +423,10 @@ class Run(WithHabits):
         if not callable(given):
             self._recorder.refuse("on_event", f"on_event: {shown(given)} is not a function")
         elif called := cut_name(self._recorder, "on_event", name):
+            if not called.startswith(_OF_EVENTS):
+                why = "it is never called; names of the agent's events begin with rl., as in rl.training.anomaly"
+                self._recorder.refuse("on_event", f"on_event {text_of(called)}: {why}")
+                return
             reactions = self._steps.reactions
             if reactions is None:
                 reactions = Reactions(lambda: self._session.directory.events, self._recorder, self._began)

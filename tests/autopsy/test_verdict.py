@@ -245,6 +245,24 @@ def test_two_threads_that_wait_for_locks() -> None:
     )
 
 
+def test_the_paths_of_libraries_are_short(tmp_path: Path) -> None:
+    """A stack fits into a terminal; the files of the user have their whole paths."""
+    thread = Thread(
+        (
+            Frame("/root/.pyenv/lib/python3.11/queue.py", 1, "get"),
+            Frame("/root/.pyenv/lib/python3.11/site-packages/torch/a.py", 2, "b"),
+            Frame("/home/me/train.py", 3, "step"),
+        )
+    )
+    found = conclude(tmp_path, [machine(seen(0, thread))], [now((0, "", "a"))], AT)
+
+    assert found.groups[0].stack == (
+        "python3.11/queue.py:1 get",
+        "site-packages/torch/a.py:2 b",
+        "/home/me/train.py:3 step",
+    )
+
+
 def test_two_threads_of_one_rank() -> None:
     """Both ranks are in the same call, but one has a second thread in another one."""
     one, two = stack("step", call="all_reduce"), stack("sync", call="broadcast", line=9)

@@ -86,6 +86,7 @@ _CALLS = (
     'with run.step(0) as step: step.log({"loss": 1.0}, step=1)',
     "run.params(0.1)",
     'run.queue("prompts", depth=-1, step=0)',
+    'run.on_event("checkpoint", print)',
     "@otel_rl.traced\ndef generate(): pass\ngenerate()",
     "@otel_rl.traced\nclass Worker: pass",
     "@otel_rl.traced()\ndef batches(): yield 1",

@@ -78,6 +78,14 @@ def test_what_a_function_raises_is_counted(recording: otel_rl.Run, said: Said) -
     assert recording.refused == {"on_event": 2}
 
 
+def test_a_name_that_no_event_of_the_agent_has(recording: otel_rl.Run) -> None:
+    """It is refused: such a function is never called. Patterns are not."""
+    for name in ("checkpoint", "rl.*", "*", "?l.a"):
+        recording.on_event(name, print)
+
+    assert recording.refused == {"on_event": 1}
+
+
 def test_a_function_that_uses_the_run(recording: otel_rl.Run, said: Said, records_of: RecordsOf) -> None:
     """Values that it logs at the end of a step belong to the step; a step inside is refused, and calls nobody."""
     recording.on_event("rl.a", lambda _: recording.log({"called": 1.0}))
