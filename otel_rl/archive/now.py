@@ -154,13 +154,14 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class EventNow(msgspec.Struct, frozen=True):
-    """An event: when, its name, and its attributes as a text."""
+    """An event: when, its name, its attributes as a text, and whose it is."""
 
     time_unix_nano: int
     name: str
     text: str = ""
     step: int | None = None
     rank: int | None = None
+    role: str = ""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

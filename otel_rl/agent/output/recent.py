@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from otel_rl import semconv
 from otel_rl.agent.analysis.goodput import ROLLOUTS, TRAINER
 from otel_rl.archive.now import Curve, EventNow, PhaseTime, Progress
 from otel_rl.errors.redaction import redacted
@@ -71,7 +72,8 @@ class Recent:
                 case Event():
                     attributes = " ".join(f"{key}={value}" for key, value in item.attributes.items())
                     text = redacted(attributes)[:_LONGEST]
-                    self._events.append(EventNow(item.time_unix_nano, item.name, text, item.step, item.rank))
+                    role = str(item.attributes.get(semconv.ROLE, ""))
+                    self._events.append(EventNow(item.time_unix_nano, item.name, text, item.step, item.rank, role))
                     self._is_new = True
                 case Params():
                     self._change(total_steps=total_steps(item.values) or self._said.total_steps)

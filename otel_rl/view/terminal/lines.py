@@ -120,8 +120,10 @@ def fit_line(row: Iterable[Span], cells: int) -> Line:
     return tuple(found)
 
 
-def wrapped(row: Line, cells: int, indent: int = 2) -> list[Line]:
-    """Return a line as lines of at most this many cells, broken between words; all but the first are indented."""
+def wrapped(row: Line, cells: int) -> list[Line]:
+    """Return a line as lines of at most this many cells, broken between words; all but the first are indented more."""
+    text = "".join(span.text for span in row)
+    indent = min(len(text) - len(text.lstrip()) + 2, cells // 2)
     found: list[list[Span]] = [[]]
     left = cells
     for span in row:

@@ -350,7 +350,7 @@ def _events(scene: Scene, cells: int) -> list[Line]:
     found = []
     for event in scene.present.progress.events:
         where = "" if event.step is None else f" step {event.step:,}"
-        where += "" if event.rank is None else f" rank {event.rank}"
+        where += "" if event.rank is None else f" {safe(event.role) or 'rank'} {event.rank}"
         parts = (
             Span(f" {wording.clock(event.time_unix_nano)} ", "dim"),
             Span(safe(event.name)),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from otel_rl import semconv
 from otel_rl.archive.now import Curve, EventNow, PhaseTime, ProcessNow, Progress
 from otel_rl.archive.reader import open_run
 from otel_rl.archive.runs import place_of
@@ -239,7 +240,10 @@ def _events(run: RunReader) -> tuple[EventNow, ...]:
     )
     columns = [found[name].tolist() for name in found.columns]
     events = [
-        EventNow(time, name, " ".join(f"{key}={value}" for key, value in _told(attributes).items())[:200], step, rank)
-        for time, name, attributes, step, rank in zip(*columns, strict=True)
+        EventNow(
+            *(time, name, " ".join(f"{key}={value}" for key, value in told.items())[:200], step, rank),
+            role=str(told.get(semconv.ROLE, "")),
+        )
+        for time, name, told, step, rank in ((*one[:2], _told(one[2]), *one[3:]) for one in zip(*columns, strict=True))
     ]
     return tuple(reversed(events))

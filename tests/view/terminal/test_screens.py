@@ -176,6 +176,15 @@ def test_colors_on_light_and_on_dark() -> None:
     assert min(one / 0.05 for one in shown) > 3
 
 
+def test_an_event_of_a_worker(tmp_path: Path) -> None:
+    """It is not that of the rank with the same number."""
+    happened = EventNow(time.time_ns(), "rl.wait.broken", "", None, 0, "rollout")
+    place = written(tmp_path, progress=progress(events=(happened,)))
+    drawn = overview.draw(Scene(present=present_of(place)), 100, 40, None)
+
+    assert any("rl.wait.broken rollout 0" in "".join(span.text for span in row) for row in drawn.lines)
+
+
 def test_a_long_sentence_is_broken_between_words() -> None:
     """Each line fits, later ones are indented, and the colors stay with their words."""
     row = line(("✗ ", "bad"), "rank 0 waits in vain for 提示 of rollout 1,  since 12:04:07")
