@@ -84,8 +84,16 @@ def graph_of(machines: Sequence[Machine], nows: Sequence[Now]) -> Graph:
     for key, node in nodes.items():
         owed = vain.get(key) or [*_debtors(key, node, nodes)] or recorded.get(key, [])
         is_stuck = node.records and node.activity.kind in WAITS
-        found[key] = tuple(owed or (one for one in halted if is_stuck and one != key))
+        found[key] = tuple(
+            owed or (one for one in halted if is_stuck and one != key and not _went_on(node, nodes[one]))
+        )
     return Graph(nodes, found)
+
+
+def _went_on(node: Node, other: Node) -> bool:
+    """Return whether a process has begun a step since another one recorded something: then it does not wait for it."""
+    began = None if node.now is None else node.now.step_started_unix_nano
+    return began is not None and other.now is not None and began > other.now.last_unix_nano
 
 
 def _gone_servers(nows: Sequence[Now]) -> dict[str, Node]:

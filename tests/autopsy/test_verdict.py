@@ -219,7 +219,7 @@ def test_a_circle_that_was_recorded() -> None:
 
 @pytest.mark.parametrize("outcome", ["lost", "failed"])
 def test_a_rank_that_is_missing(outcome: Outcome) -> None:
-    """A rank that waits for nobody known waits for the one that died, unless another process has its place."""
+    """A rank that waits for nobody known waits for the one that died, unless it went on, or that one has come back."""
     queue = Thread((Frame("/usr/lib/python3.11/queue.py", 1, "get"),))
     nows = [now((0, "", "update"), (1, "", "generate"), age=4, outcome=outcome)]
     again = msgspec.structs.replace(nows[0].processes[1], pid=301, outcome=None)
@@ -228,6 +228,9 @@ def test_a_rank_that_is_missing(outcome: Outcome) -> None:
 
     assert (found.kind, found.who) == ("died", ("rank 1",))
     assert ", 4 s ago; rank 0 waits for it." in found.sentence
+    later = [msgspec.structs.replace(one, step_started_unix_nano=AT - n * S) for n, one in enumerate(nows[0].processes)]
+    goes_on = msgspec.structs.replace(nows[0], processes=later)
+    assert kind_and_who([machine(seen(0, queue))], [goes_on])[0] == "well"
     returned = ProcessSeen(pid=301, rank=1, threads=(stack("work"),), kernel=_WAITS)
     assert kind_and_who([machine(seen(0, queue), returned)], [back])[0] == "well"
 
