@@ -16,6 +16,8 @@ _NS = 1_000_000_000
 _FRESH_S = 30.0
 """Age in seconds of a state that a live agent has: it writes one at least every 10 s."""
 _MOST_NAMED = 3
+_LONGEST = 200
+"""Characters of an error."""
 
 
 class Standing(NamedTuple):
@@ -56,7 +58,7 @@ def gone(nows: Sequence[Now]) -> list[ProcessNow]:
 def how_gone(missing: Sequence[ProcessNow], hosts: set[str]) -> str:
     """Return how the first of some processes ended, and when."""
     first = missing[0]
-    error = first.error.splitlines()[0] if first.error else ""
+    error = first.error.splitlines()[0][:_LONGEST] if first.error else ""
     how = f"was {error or 'lost'}" if first.outcome == "lost" else f"{first.outcome}{f' with {error}' if error else ''}"
     then = f", then {wording.count(len(missing) - 1, 'other')}" if len(missing) > 1 else ""
     return f"{_who(first, hosts)} {how} at {wording.clock(first.last_unix_nano)}{then}"
