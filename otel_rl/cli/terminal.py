@@ -67,15 +67,13 @@ class Output(NamedTuple):
             say_json(found)
             return
         from otel_rl.view.terminal.ansi import painted, this_terminal  # loads Rich
-        from otel_rl.view.terminal.lines import width, wrapped
+        from otel_rl.view.terminal.lines import folded, width
 
         terminal = this_terminal(ascii_alone=self.ascii_alone)
         rows = list(draw(terminal.width))
         if terminal.is_terminal:
             rows = [
-                part
-                for row in rows
-                for part in (wrapped(row, terminal.width) if width(row) > terminal.width else [row])
+                part for row in rows for part in (folded(row, terminal.width) if width(row) > terminal.width else [row])
             ]
         for row in painted(rows, terminal):
             click.echo(row)

@@ -120,7 +120,7 @@ def fit_line(row: Iterable[Span], cells: int) -> Line:
     return tuple(found)
 
 
-def wrapped(row: Line, cells: int) -> list[Line]:
+def folded(row: Line, cells: int) -> list[Line]:
     """Return a line as lines of at most this many cells, broken between words; all but the first are indented more."""
     text = "".join(span.text for span in row)
     indent = min(len(text) - len(text.lstrip()) + 2, cells // 2)

@@ -12,7 +12,7 @@ from otel_rl.archive.now import Curve, EventNow, OpenPhase
 from otel_rl.insight import Facts, Finding, Summary
 from otel_rl.view.terminal import detail, overview
 from otel_rl.view.terminal.ansi import Terminal, painted
-from otel_rl.view.terminal.lines import STYLES, Span, line, wrapped
+from otel_rl.view.terminal.lines import STYLES, Span, folded, line
 from otel_rl.view.terminal.present import present_of
 from otel_rl.view.terminal.scene import Scene
 from tests.view.terminal.nows import S, hanging, process, progress, written
@@ -188,7 +188,7 @@ def test_an_event_of_a_worker(tmp_path: Path) -> None:
 def test_a_long_sentence_is_broken_between_words() -> None:
     """Each line fits, later ones are indented, and the colors stay with their words."""
     row = line(("✗ ", "bad"), "rank 0 waits in vain for 提示 of rollout 1,  since 12:04:07")
-    rows = wrapped(row, 24)
+    rows = folded(row, 24)
 
     assert ["".join(span.text for span in one).rstrip() for one in rows] == [
         "✗ rank 0 waits in vain",
@@ -196,4 +196,4 @@ def test_a_long_sentence_is_broken_between_words() -> None:
         "  since 12:04:07",
     ]
     assert rows[0][0] == Span("✗", "bad")
-    assert wrapped(line("x" * 30), 24) == [line("x" * 30)]
+    assert folded(line("x" * 30), 24) == [line("x" * 30)]
