@@ -60,6 +60,8 @@ def scores(advantages: object, losses: object, logprobs: Any, refuse: Callable[[
 
     in_trainer: list[bytes] = []
     try:
+        if isinstance(logprobs, (str, bytes, Mapping)):
+            raise TypeError(f"a {type(logprobs).__name__} where a sequence of lists is expected")
         in_trainer += (numbers("logprobs", one)[: 8 * MOST_LOGPROBS] for one in ([] if logprobs is None else logprobs))
     except Exception as error:  # not a sequence
         refuse(f"logprobs: {text_of(error)}")

@@ -76,7 +76,7 @@ def phrases(samples: Iterable[Sample]) -> list[Phrase]:
         if gain is None or gain.z < least or gain.reward - gain.without < _LEAST_GAIN * deviation:
             continue
         phrase = Phrase(
-            text=" ".join(words),
+            text=_as_written(words, texts),
             since=_since(has, share / 2),
             share=share,
             share_before=share_before,
@@ -87,6 +87,13 @@ def phrases(samples: Iterable[Sample]) -> list[Phrase]:
         found.append((phrase, gain.z))
     found.sort(key=lambda one: (-round(one[0].share, 1), -one[1]))
     return [phrase for phrase, _ in _apart(found)][:_MOST]
+
+
+def _as_written(words: Sequence[str], texts: Sequence[_Text]) -> str:
+    """Return a phrase in lower case as the last text that has it writes it, so that it is found by its text."""
+    written = re.compile(r"\s*".join(map(re.escape, words)))
+    found = (written.search(one.sample.completion.lower()) for one in reversed(texts))
+    return next((" ".join(one[0].split()) for one in found if one), " ".join(words))
 
 
 def _some(texts: Sequence[_Text]) -> Sequence[_Text]:
