@@ -1,10 +1,12 @@
 """How often gates of `otel-rl compare` are beyond between runs of one setup: runs of the demo, and synthetic ones.
 
-Run with `python -m benchmarks compare`, on request only, since it trains for 10 minutes.
+Run with `python -m benchmarks compare`, on request only, since it trains for 10 minutes. `COMPARE_RUNS=DIRECTORY` keeps
+the runs there, and the next time they are compared without being trained again.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -39,7 +41,8 @@ _NOTE = "Each answer may be wrong in 5 of 100 cases. A gate on what the policy d
 
 def measure() -> list[Table]:
     """Return how often gates without a margin are beyond, within, or cannot tell, between equal setups."""
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as temporary:
+        place = os.environ.get("COMPARE_RUNS", temporary)
         runs = [_trained(Path(place, str(seed)), seed) for seed in range(RUNS)]
         singles = [((one,), (other,)) for one, other in combinations(runs, 2)]
         chance = np.random.default_rng(1)
@@ -55,7 +58,8 @@ def measure() -> list[Table]:
 
 def _trained(place: Path, seed: int) -> RunReader:
     command = [sys.executable, "-m", "otel_rl.cli", "demo", "--exporter", "jsonl", "--dir", str(place)]
-    subprocess.run([*command, "--steps", str(STEPS), "--seed", str(seed)], check=True, stdout=subprocess.DEVNULL)
+    if not place.exists():
+        subprocess.run([*command, "--steps", str(STEPS), "--seed", str(seed)], check=True, stdout=subprocess.DEVNULL)
     (run,) = place.glob("*/*")
     return otel_rl.open_run(run)
 
