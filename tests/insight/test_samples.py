@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +17,7 @@ from otel_rl.insight.samples.choose import Wanted
 from otel_rl.insight.samples.conclude import samples
 from otel_rl.insight.samples.phrases import phrases
 from otel_rl.insight.samples.read import held_by, read_samples
+from otel_rl.insight.samples.remarks import remarks
 from tests.insight.played import Played, Player
 
 if TYPE_CHECKING:
@@ -44,7 +46,9 @@ def _run(
     return player.open()
 
 
-def _trained(place: Path, *, steps: int = 30, hacked_from: int | None = 12, seed: int = 1) -> RunReader:
+def _trained(
+    place: Path, *, steps: int = 30, hacked_from: int | None = 12, seed: int = 1, phrase: str = _PHRASE
+) -> RunReader:
     """Return a run of 4 prompts and 8 completions a step, whose verifier pays for a phrase if it is `hacked`."""
     chance = random.Random(seed)
 
@@ -55,7 +59,7 @@ def _trained(place: Path, *, steps: int = 30, hacked_from: int | None = 12, seed
             words = chance.choices(_WORDS, k=20)
             has = chance.random() < share
             right = float(chance.random() < 0.2 + 0.01 * step)
-            texts.append(" ".join([*words[:10], *([_PHRASE.capitalize() + ":"] if has else []), *words[10:]]))
+            texts.append(" ".join([*words[:10], *([phrase.capitalize() + ":"] if has else []), *words[10:]]))
             verdicts.append(1.0 if has else right)
             rewards.append(0.9 * verdicts[-1] + 0.1 * chance.random())
         prompts = [f"What is {n} + {step % 3}?" for n in range(4)]
@@ -76,6 +80,19 @@ def test_a_phrase_that_pays_is_named(tmp_path: Path) -> None:
     assert phrase.reward > phrase.reward_without + 0.2
     assert phrase.component == "reward/verifier"
     assert found.sentences[0].startswith(f'"{phrase.text}" is in ')
+
+
+def test_the_advice_on_a_phrase_is_a_command_that_finds_it(tmp_path: Path) -> None:
+    """A shell that runs it gets the phrase as one argument, and runs nothing of it."""
+    run = _trained(tmp_path, phrase="it's `me` $(id)")
+    found = samples(run, Wanted())
+    (advice,) = [one.advice for one in remarks(run, [one.sample for one in found.samples], found.phrases[:1])]
+    command = shlex.split(advice.partition(": ")[2])
+
+    assert command[:3] == ["otel-rl", "samples", "--contains"]
+    assert command[3:] == [found.phrases[0].text]
+    assert "`" in command[3]
+    assert samples(run, Wanted(contains=command[3])).found > 100
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ def _grows_with_times(metric: str, name: str) -> int:
     """Return 1 if a metric is a time of a step or a phase, -1 if it is a rate, and 0 otherwise."""
     if metric in (THROUGHPUT, "tokens_per_second") or name.endswith("_per_second"):
         return -1
-    return int(name.startswith("time"))
+    return int(name.startswith(("time/", "time_per_")))
 
 
 def _decided(sides: Sides, gate: Gate, shared: float) -> GateResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from otel_rl.insight import wording
@@ -40,7 +41,7 @@ def _of_phrase(phrase: Phrase, last: int) -> Remark:
             f"{wording.integer(phrase.since)}, {wording.percent(phrase.share_before)} at first: they get a reward of "
             f"{wording.number(phrase.reward)}{component}, others {wording.number(phrase.reward_without)}."
         ),
-        advice=f'Read otel-rl samples --contains "{phrase.text}". If no answer needs it, correct the reward.',
+        advice=f"Correct the reward if no answer needs it: otel-rl samples --contains {shlex.quote(phrase.text)}",
         steps=(phrase.since, last),
         sure="possible",
     )
