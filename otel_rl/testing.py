@@ -258,6 +258,7 @@ class _InMemory:
 
     _encode = msgspec.msgpack.Encoder().encode
     _decode = msgspec.msgpack.Decoder(AnyRecord).decode
+    asks_at = 0
 
     def __init__(self) -> None:
         self.records: list[AnyRecord] = []

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 class Sink(Protocol):
     """A destination of records; `otel_rl.journal.writer.Writer` is one."""
 
+    @property
+    def asks_at(self) -> int:
+        """When the kernel is asked for memory again, in nanoseconds of the monotonic clock; 0 if it never is."""
+
     def append(self, record: msgspec.Struct) -> None:
         """Write a record."""
 
@@ -20,6 +24,8 @@ class ClosedError(RuntimeError):
 
 
 class _Discarding:
+    asks_at = 0
+
     def append(self, record: msgspec.Struct) -> None:
         """Discard the record."""
 
@@ -27,6 +33,7 @@ class _Discarding:
 class _Refusing(NamedTuple):
     kind: type[RuntimeError]
     text: str
+    asks_at: int = 0
 
     def append(self, record: msgspec.Struct) -> None:
         raise self.kind(self.text)

@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import math
 import mmap
 import os
 import time
@@ -87,7 +86,9 @@ class Writer:
         self._limit_bytes = limit_bytes
         self._encode = msgspec.msgpack.Encoder().encode
         self._is_closed = False
-        self._ask_at: float = 0  # in nanoseconds of the monotonic clock
+        self._can_ask = True
+        self.asks_at = 0
+        """When the kernel is asked again, in nanoseconds of the monotonic clock: never far from the last record."""
         for draft in directory.glob(f"*{_DRAFT}"):  # left by a killed process
             draft.unlink(missing_ok=True)
         self._kept = {number: segment_path(directory, number).stat().st_size for number in segment_numbers(directory)}
@@ -115,7 +116,7 @@ class Writer:
         while True:
             segment = self._segment
             try:
-                if _ticks() > self._ask_at:
+                if _ticks() > self.asks_at:
                     self._ask(segment, size)
                 segment.write(frame)
                 segment.records += 1  # CPython does not switch threads in between
@@ -124,7 +125,7 @@ class Writer:
                 self._move_on(segment, size)
             except OSError as error:
                 if error.errno == errno.EINVAL:  # a kernel before 5.14: only `check` can notice
-                    self._ask_at = math.inf
+                    self._can_ask = False
                 else:
                     self._move_on(segment, size)
         if segment.tell() > segment.populate_at:
@@ -136,9 +137,10 @@ class Writer:
         Raises:
             OSError: The pages are gone, or the kernel does not support the call.
         """
-        in_page = segment.tell() & _IN_PAGE
-        segment.ask(_MADV_POPULATE_WRITE, segment.tell() - in_page, size + in_page)
-        self._ask_at = _ticks() + _ASK_EVERY_NS
+        if self._can_ask:
+            in_page = segment.tell() & _IN_PAGE
+            segment.ask(_MADV_POPULATE_WRITE, segment.tell() - in_page, size + in_page)
+        self.asks_at = _ticks() + _ASK_EVERY_NS
 
     def check(self) -> None:
         """Start a new segment if the file was truncated or removed; write a removed file again.

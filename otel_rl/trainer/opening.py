@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from hashlib import sha256
 from itertools import count
@@ -26,7 +25,7 @@ from otel_rl.setup.directory import RunDirectory
 from otel_rl.setup.private_directories import private_directory
 from otel_rl.setup.settings import Settings
 from otel_rl.setup.trainings import find_run, renamed
-from otel_rl.trainer.session import Session
+from otel_rl.trainer.session import NEVER, Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,7 +123,7 @@ class Unrecorded:
     attempt = 0
     prometheus: str | None = None
     journal: Sink = NOWHERE
-    check_at = math.inf  # there is nothing to check
+    check_at = NEVER  # there is nothing to check
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

@@ -93,8 +93,6 @@ class Recorder:
 
     def write(self, record: Record) -> None:
         """Append a record to the journal; a failure is counted and logged."""
-        if self.clock.monotonic() > self._session.check_at:
-            self._session.check()
         try:
             try:
                 self._journal.append(record)
@@ -106,6 +104,8 @@ class Recorder:
             self._write_parts(record, error)
         except Exception as error:
             self.refuse_error(LOST, error)
+        if self._journal.asks_at > self._session.check_at:  # afterwards, as the journal has just read the clock
+            self._session.check()
 
     def _write_parts(self, record: Record, error: TooLargeError) -> None:
         """Write a record that is too large in two halves, or without its attributes and events."""

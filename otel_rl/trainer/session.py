@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import socket
+import sys
 import time
 from contextlib import suppress
 from functools import partial
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 logger = log_of("otel_rl")
 _warnings = Occasional(logger)
 _CHECK_S = 1.0
+NEVER = sys.maxsize
+"""The time of the next check if there is none; an integer, as it is compared with each record."""
 _FIRST_PAUSE_S = 0.5
 """Seconds before `finish` starts an agent again that died; twice as many before the next one."""
 _LONGEST_PAUSE_S = 300.0
@@ -62,7 +64,7 @@ class Session:
 
     def __init__(self, settings: Settings, least: int = 0) -> None:
         self.settings = settings = with_a_head(settings)
-        self.check_at: float = 0  # time of the next `check`, in nanoseconds of the monotonic clock
+        self.check_at = 0  # time of the next `check`, in nanoseconds of the monotonic clock
         self._pid = os.getpid()
         self._restart_at, self._restart_pause = 0.0, _CHECK_S
         self._signals, self._flight_recorder = Watched(), FlightRecorder()
@@ -144,10 +146,10 @@ class Session:
     def check(self) -> None:
         """Check the journal and the agent: 50 µs, once a second, on the trainer's thread. It does not raise."""
         if os.getpid() != self._pid:
-            self.check_at = math.inf  # a forked child, whose parent has the journal
+            self.check_at = NEVER  # a forked child, whose parent has the journal
             return
         now = time.monotonic()
-        self.check_at = time.monotonic_ns() + _CHECK_S * 1e9
+        self.check_at = time.monotonic_ns() + int(_CHECK_S * 1e9)
         with Guard(_warn_of_check):
             self._keep_files()
             if self.settings.agent != "off" and now >= self._restart_at:
@@ -208,7 +210,7 @@ class Session:
         Args:
             at_exit: If true, the journal stays locked until the process has ended and has an exit status.
         """
-        self.check_at = math.inf
+        self.check_at = NEVER
         if self._end == START:
             with suppress(OSError):
                 self._keep_files()

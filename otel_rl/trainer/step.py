@@ -123,7 +123,8 @@ class Steps:
         """Write the values of metrics, at a step or where the caller is; refuse those that cannot be recorded."""
         recorder = self.recorder
         try:
-            number = self.of("log", step)
+            inside = step is None and self.open is not None and not self._refused  # inlined: a call costs more
+            number = self.last if inside else self.of("log", step)
             if number is None:
                 return
             samples = on_device = None
@@ -132,7 +133,7 @@ class Steps:
             if type(weight) is not int or weight != 1:
                 weight = 1 if (known := to_amount(recorder, "weight", "log: weight", weight)) is None else known
             clock = recorder.clock
-            now = clock.anchor + clock.monotonic()  # inlined: a call costs more
+            now = clock.anchor + clock.monotonic()
             if values:
                 recorder.write(Logged(number, now, values, weight))  # type: ignore[arg-type] # is_plain, or made so
             if samples:

@@ -111,6 +111,8 @@ def redacted_name(name: str) -> str:
 
     The hash is short: it does not help to guess the secret.
     """
+    if name in _clean and not _last_words:  # as `redacted` does: a call costs more
+        return name
     clean = redacted(name)
     return clean if clean == name else f"{clean}-{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:_HASH]}"
 
