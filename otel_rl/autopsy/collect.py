@@ -167,7 +167,7 @@ def _forks(parents: Mapping[int, int], asked: Mapping[int, stacks.Asked]) -> dic
     found: dict[int, tuple[Thread, ...] | str] = {}
     forks = [pid for pid in parents if (one := asked.get(parents[pid])) is not None and _is_settled(pid, one)]
     for pid in forks[:_MOST_FORKS]:
-        found |= stacks.ask([asked[parents[pid]]._replace(pid=pid)])
+        found |= stacks.ask([asked[parents[pid]]._replace(pid=pid, has_thread=False)])
     return found
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -11,9 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.autopsy.evidence import Collective
+from otel_rl.autopsy.questions import put
 from otel_rl.errors import UNDECODABLE
 from otel_rl.journal.own_files import read_shown
-from otel_rl.journal.signals import FLIGHT_ANSWER, FLIGHT_QUESTION
+from otel_rl.journal.signals import FLIGHT, FLIGHT_ANSWER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,9 +35,9 @@ class _Dump(msgspec.Struct):
 
 
 def ask(journals: Mapping[int, Path], missing: list[str]) -> dict[int, tuple[Collective, ...]]:
-    """Return the last collective of each process group of processes that can be asked, by process id."""
+    """Return the last collective of each process group of processes whose PyTorch records it, by process id."""
     before = {pid: _mark(journal) for pid, journal in journals.items()}
-    waiting = {pid: mark for pid, mark in before.items() if _asked(journals[pid])}
+    waiting = {pid: mark for pid, mark in before.items() if mark and put(pid, journals[pid], FLIGHT)}
     deadline = time.monotonic() + _WITHIN_S
     found: dict[int, tuple[Collective, ...]] = {}
     while waiting and time.monotonic() < deadline:
@@ -48,19 +47,6 @@ def ask(journals: Mapping[int, Path], missing: list[str]) -> dict[int, tuple[Col
             found[pid] = tuple(_last(journals[pid] / FLIGHT_ANSWER))
     missing += [f"process {pid}: PyTorch's Flight Recorder, because it does not run Python code" for pid in waiting]
     return found
-
-
-def _asked(journal: Path) -> bool:
-    """Write a question into the pipe of a process; return whether there is one that somebody reads."""
-    place = journal / FLIGHT_QUESTION
-    with suppress(OSError):
-        if stat.S_ISFIFO(place.lstat().st_mode):
-            pipe = os.open(place, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                return os.write(pipe, b"?") == 1
-            finally:
-                os.close(pipe)
-    return False
 
 
 def _mark(journal: Path) -> int:

@@ -4,8 +4,8 @@ No Python code runs at such an end, nor should it: a trainer that hangs in C cod
 Python, and so would not end. But `faulthandler` has a handler in C, which writes the stacks of all threads into a file,
 and then lets the signal do what it did before. A file that is not empty names the signal that ended the process.
 
-A real-time signal has the same handler, and does nothing else: an autopsy sends it to see the stacks of a process that
-hangs. The kernel goes on with most system calls afterwards, and Python repeats the others (PEP 475).
+A real-time signal has the same handler, and does nothing else: an autopsy sends it to see the stacks of a process whose
+GIL is held. The kernel goes on with most system calls afterwards, and Python repeats the others (PEP 475).
 
 A signal that anything handles or ignores is left alone. Programs that a trainer starts do not inherit the handlers.
 Forked children have the second one, so that an autopsy sees them too.
@@ -33,8 +33,10 @@ _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 _FIRST, _LAST = getattr(signal, "SIGRTMIN", 0) + 8, getattr(signal, "SIGRTMAX", 0)
 """The real-time signals that may ask for stacks; profilers and timers take the first ones."""
 _STACKS = "stacks"
-FLIGHT_QUESTION, FLIGHT_ANSWER = "flight.ask", "flight.json"
-"""The pipe by which an autopsy asks a process for PyTorch's Flight Recorder, and the file with its answer."""
+QUESTIONS, STACKS, FLIGHT = "questions", b"s", b"f"
+"""The file that names the pipe of a process, and what an autopsy asks for: stacks, or PyTorch's Flight Recorder."""
+FLIGHT_ANSWER = "flight.json"
+"""The file with the answer of PyTorch's Flight Recorder."""
 
 
 class Watched:
@@ -60,6 +62,12 @@ class Watched:
                 faulthandler.register(number, self._files[number], all_threads=True, chain=ends)
                 return True
         return False
+
+    def write_stacks(self) -> None:
+        """Write the stacks of all threads as the signal that asks for them does."""
+        for number, file in list(self._files.items()):
+            if number not in _ENDS:
+                faulthandler.dump_traceback(file, all_threads=True)
 
     def close(self, *, in_child: bool = False) -> None:
         """Leave the signals alone, except where the trainer has set a handler since; a second call is harmless."""

@@ -31,8 +31,8 @@ from otel_rl.setup import directory as directories
 from otel_rl.setup.attempts import join, this_start
 from otel_rl.setup.births import Birth
 from otel_rl.setup.secret_options import without_secrets
-from otel_rl.trainer.flight_recorder import FlightRecorder
 from otel_rl.trainer.manifest import manifest_of, own_exporters, warn_of_unserved, with_a_head
+from otel_rl.trainer.questions import Questions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,7 +67,7 @@ class Session:
         self.check_at = 0  # time of the next `check`, in nanoseconds of the monotonic clock
         self._pid = os.getpid()
         self._restart_at, self._restart_pause = 0.0, _CHECK_S
-        self._signals, self._flight_recorder = Watched(), FlightRecorder()
+        self._signals, self._questions = Watched(), Questions()
         with otel_environment.only_valid(os.environ):  # exporters import the SDK
             manifest, own = manifest_of(settings), own_exporters(settings)
         self._unserved = warn_of_unserved(settings, own) if settings.head and not manifest.receives else ""
@@ -107,7 +107,7 @@ class Session:
             write_atomically(self._manifest_place, self._manifest)
         self.journal = Writer(self._claim.path, limit_bytes=settings.journal_limit)
         self._signals.begin(self._claim.path)
-        self._flight_recorder.begin(self._claim.path)
+        self._questions.begin(self._claim.path, self._signals.write_stacks)
         self._end = START
         self.journal.append(self._started())
         self.prometheus = self._begin_agent()
@@ -133,6 +133,7 @@ class Session:
 
     def give_up(self) -> None:
         """Remove all traces of a run that did not begin."""
+        self._questions.close()
         self._signals.close()
         with suppress(OSError):
             settle(self.directory.attempts, [self._claim.path.name])
@@ -217,7 +218,7 @@ class Session:
             self._end = self.journal.position
         self.journal.close()
         self._signals.close()
-        self._flight_recorder.close()
+        self._questions.close()
         if at_exit:
             self._claim.keep_until_exit()
         else:

@@ -45,11 +45,8 @@ _ALLOWED = {
         "otel_rl/setup/tokens.py": "a file of the user, of mode 0600",
         "otel_rl/cli/stack.py": "links, in a directory that was examined",
         "otel_rl/demo/grpo.py": _NAMED,
-        "otel_rl/trainer/flight_recorder.py": _RUN,
     },
     "reads": {
-        "otel_rl/autopsy/flight.py": "a pipe, which it examines itself, without waiting",
-        "otel_rl/trainer/flight_recorder.py": _RUN,
         "otel_rl/agent/__main__.py": "a lock, in a process that imports nothing of otel-rl",
         "otel_rl/journal/locks.py": "locks of directories",
         "otel_rl/setup/file_systems.py": "a probe, in a directory that was examined",
@@ -123,7 +120,7 @@ _SHARED_PLACES = {
     **dict.fromkeys(
         (
             *(f"otel_rl/archive/{name}.py" for name in ("autopsies", "files", "now", "plain", "runs", "columns")),
-            *(f"otel_rl/autopsy/{name}.py" for name in ("collect", "conclude", "flight", "stacks")),
+            *(f"otel_rl/autopsy/{name}.py" for name in ("collect", "conclude", "flight", "questions", "stacks")),
             "otel_rl/autopsy/doctor/recording.py",
             "otel_rl/insight/recorded.py",
             "otel_rl/view/terminal/past.py",
