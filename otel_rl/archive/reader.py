@@ -26,7 +26,7 @@ from otel_rl.setup.private_directories import private_directory
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from otel_rl.archive.runs import Place
@@ -149,7 +149,11 @@ class _Reader:
         now = self._now()
         return [hole for table in TABLES for hole in now.holes(table)]
 
-    def sql(self, query: str, *, steps: Collection[int] | None = None) -> Result:
+    def steps_of_messages(self) -> list[range]:
+        """Return the steps of messages: of each file, from the first to the last one."""
+        return self._now().steps_of_messages()
+
+    def sql(self, query: str, *, steps: Sequence[range] | None = None) -> Result:
         """Return the result of a query in DuckDB's SQL, in which all tables of the archive are views.
 
         The result is read at once, and stays as it is if the run goes on; a relation of DuckDB would be read again at
@@ -220,7 +224,7 @@ class _Reader:
             raise OSError(errno.EIO, f"{error}; if the run goes on, try again") from error
 
     def _with_views(
-        self, query: str, find: _Ask, *, is_locked: bool = False, steps: Collection[int] | None = None
+        self, query: str, find: _Ask, *, is_locked: bool = False, steps: Sequence[range] | None = None
     ) -> Result:
         def found(relations: Mapping[Table, str], cursor: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation | None:
             _define(relations, cursor)
@@ -253,7 +257,7 @@ class _Reader:
         tables: Sequence[Table],
         *,
         is_locked: bool = False,
-        steps: Collection[int] | None = None,
+        steps: Sequence[range] | None = None,
     ) -> Result:
         """Return what is found in tables. If a file was deleted while it was read, list the files again."""
         for tried in range(_TRIES):
@@ -292,7 +296,7 @@ class _Reader:
         _, void, late = self._history
         return valid(table, now.lines, void, [place.id for place in self._places], late=late)
 
-    def _now(self, steps: Collection[int] | None = None) -> Snapshot:
+    def _now(self, steps: Sequence[range] | None = None) -> Snapshot:
         folders = []
         for origin, place in enumerate(self._places):
             archive = place.path / ARCHIVE

@@ -13,7 +13,7 @@ from otel_rl.archive.valid import literal
 from otel_rl.errors.sinks import log_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from otel_rl.archive.files import File
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 logger = log_of(__name__)
 _TRIES = 3
+_ANY_STEP = range(1 << 63)
 _TYPES = {
     "int64": "BIGINT",
     "double": "DOUBLE",
@@ -76,7 +77,7 @@ class Snapshot:
         steps: The steps whose messages are wanted; all by default. The other files, which are large, are not read.
     """
 
-    def __init__(self, folders: Sequence[Folder], steps: Collection[int] | None = None) -> None:
+    def __init__(self, folders: Sequence[Folder], steps: Sequence[range] | None = None) -> None:
         self._folders, self._steps = folders, steps
         self._found: dict[Table, list[tuple[Folder, _Intact]]] = {}
 
@@ -91,6 +92,11 @@ class Snapshot:
             for folder, found in self._intact(table)
             for first, end in found.holes
         ]
+
+    def steps_of_messages(self) -> list[range]:
+        """Return the steps of messages: of each file, from the first to the last one; those without a note have any."""
+        listed = (file for folder in self._folders for file in files.covering(_listed(folder.path, MESSAGES)))
+        return [steps_in(file.path) or _ANY_STEP for file in listed]
 
     def lines(self, table: Table) -> str:
         """Return the query for all lines of a table, with the number of the run in `origin`.
@@ -136,7 +142,7 @@ def _has_files(place: Path) -> bool:
     return any(files.listed(place / table.name) for table in TABLES)
 
 
-def _intact(place: Path, table: Table, steps: Collection[int] | None) -> _Intact:
+def _intact(place: Path, table: Table, steps: Sequence[range] | None) -> _Intact:
     """Return the intact files of a table in the folder of a machine, only those that may have some steps.
 
     Raises:
@@ -144,9 +150,7 @@ def _intact(place: Path, table: Table, steps: Collection[int] | None) -> _Intact
     """
     every = _listed(place, table)
     if steps is not None:
-        every = [
-            file for file in every if (those := steps_in(file.path)) is None or any(map(those.__contains__, steps))
-        ]
+        every = [file for file in every if _may_have(steps_in(file.path) or _ANY_STEP, steps)]
     damaged: list[Path] = []
     chosen = files.covering(every)
     with ThreadPoolExecutor() as pool:  # neither reading nor a checksum holds the interpreter
@@ -162,6 +166,10 @@ def _intact(place: Path, table: Table, steps: Collection[int] | None) -> _Intact
         ends += [file.end for file in _every(place, STEPS)]
     end = max(ends, default=0)
     return _Intact(chosen, damaged, [*holes, (reached, end)] if end > reached else holes)
+
+
+def _may_have(those: range, steps: Sequence[range]) -> bool:
+    return any(those[0] <= one[-1] and one[0] <= those[-1] for one in steps)
 
 
 def _listed(place: Path, table: Table) -> list[File]:

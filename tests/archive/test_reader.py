@@ -529,8 +529,10 @@ def test_messages_of_other_steps_are_not_read(tmp_path: Path) -> None:
         writer.save(seals=True)
     folders = [Folder(0, "local", place)]
 
-    for steps, number in (([4], 1), ([3, 7], 2), ([5], 0), (None, 3)):
+    wanted = ([range(4, 5)], 1), ([range(3), range(3, 4), range(5, 9)], 2), ([range(5, 7)], 0), (None, 3)
+    for steps, number in wanted:
         assert Snapshot(folders, steps).lines(MESSAGES).count(".parquet") == number
     (tmp_path / "run.json").write_text("{}")
-    found = otel_rl.open_run(tmp_path).sql("SELECT text FROM messages WHERE author = 'assistant'", steps=[4])
+    found = otel_rl.open_run(tmp_path).sql("SELECT text FROM messages WHERE author = 'assistant'", steps=[range(4, 5)])
     assert found["text"].tolist() == ["step 4"]
+    assert otel_rl.open_run(tmp_path).steps_of_messages() == [range(3, 4), range(4, 5), range(7, 8)]

@@ -12,7 +12,7 @@ from otel_rl import semconv
 from otel_rl.export import Event, Message, Trajectory
 from otel_rl.insight import facts_of
 from otel_rl.insight.samples.blame import Part, blame_of, blamed, remark_of, sentence_of
-from otel_rl.insight.samples.mismatch import ages, mismatch, tokens
+from otel_rl.insight.samples.mismatch import Those, ages, mismatch, tokens
 from tests.insight.played import Played, Player
 
 if TYPE_CHECKING:
@@ -189,10 +189,10 @@ def test_tokens_of_the_newest_version_that_differ(tmp_path: Path) -> None:
         _said(2, 4, [NAN, -0.1], [-9.0, NAN]),
     )
 
-    (token,) = tokens(run, [2])
+    (token,) = tokens(run, Those([2]))
     assert token[:4] == (2, _trace(0), 3, 1)
     assert token[4:] == pytest.approx((0.9, 0.02))
-    (remark,) = mismatch(run, [0, 1, 2, 3])
+    (remark,) = mismatch(run, Those([0, 1, 2, 3]))
     assert remark.sentence == (
         "Engine and trainer of the same version disagree about 1 token in 1 trajectory since step 2: token 1 of turn 3 "
         f"of trajectory {_trace(0)[:12]} in step 2 has a probability of 0.9 in the engine, 0.02 in the trainer."
@@ -205,7 +205,7 @@ def test_tokens_without_versions_are_less_certain(tmp_path: Path) -> None:
     """A run that records no version can have sampled with any."""
     run = _run(tmp_path, _said(2, 0, [-0.1], [-math.inf], version=-1))
 
-    (remark,) = mismatch(run, [2])
+    (remark,) = mismatch(run, Those([2]))
     assert (remark.severity, remark.sure) == ("warning", "likely")
     assert "0 in the trainer" in remark.sentence
 
@@ -218,9 +218,9 @@ def test_the_worth_of_old_tokens(tmp_path: Path) -> None:
         tmp_path, *(_trained(2, n) for n in range(2)), _said(2, 0, same, same), _said(2, 1, apart, same, version=4)
     )
 
-    found = {one.age: one.worth for one in ages(run, [2])}
+    found = {one.age: one.worth for one in ages(run, Those([2]))}
     assert found == pytest.approx({0: 1.0, 3: (math.exp(3) + 9) ** 2 / 10 / (math.exp(6) + 9)})
-    assert mismatch(run, [1]) == []
-    assert [one.sentence for one in mismatch(run, [2])] == [
+    assert mismatch(run, Those([1])) == []
+    assert [one.sentence for one in mismatch(run, Those([2]))] == [
         f"Effective sample size of tokens by age in versions: 100 % at 0 and {100 * found[3]:.0f} % at 3."
     ]

@@ -118,7 +118,7 @@ def test_the_best_and_the_worst_come_in_turns(tmp_path: Path) -> None:
     found = samples(run, Wanted())
 
     assert _rewards(found) == [0.9, 0.1, 0.7, 0.3]
-    assert (found.steps, found.total, found.found) == ((3, 3), 5, 5)
+    assert (found.steps, found.searched, found.found) == ((3, 3), 5, 5)
 
 
 @pytest.mark.parametrize(

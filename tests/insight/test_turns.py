@@ -10,12 +10,14 @@ import pytest
 from click.testing import CliRunner
 from rich.cells import cell_len
 
+from otel_rl.archive.reader import open_run
+from otel_rl.archive.writer import Writer
 from otel_rl.cli import main
 from otel_rl.export import Table
 from otel_rl.insight.samples.choose import Wanted
 from otel_rl.insight.samples.conclude import samples
 from otel_rl.insight.samples.gap import gap_of
-from otel_rl.insight.samples.read import held_by, read_samples
+from otel_rl.insight.samples.read import held_by, read_samples, sampled
 from otel_rl.insight.samples.sample import Turn
 from otel_rl.insight.samples.telling import telling
 from tests.insight.played import Played, Player
@@ -71,7 +73,7 @@ def test_a_trajectory_is_a_sample(tmp_path: Path) -> None:
     held = held_by(run)
     (found,) = read_samples(run, held.names, held.steps, tokens=True)
 
-    assert (held.names, held.steps, held.lines) == (("messages",), (3,), 1)
+    assert (held.names, held.steps) == (("messages",), (3,))
     assert found.prompt == "Be short.\n\nDo the tests pass?"
     assert found.completion == 'I look.\n\npytest({"path": "tests"})\n\nThey pass.'
     assert (found.reward, found.advantage, found.loss) == (0.7, 1.25, 0.5)
@@ -125,7 +127,7 @@ def test_messages_replace_the_tables_of_their_steps(tmp_path: Path) -> None:
     run = _run(tmp_path, told(2, 0, *asked("q", "message 2")), evaluated, tables)
     held = held_by(run)
 
-    assert (held.names, held.steps, held.lines) == (("messages", "completions"), (1, 2, 3), 4)
+    assert (held.names, held.steps) == (("messages", "completions"), (1, 2, 3))
     found = [one.completion for one in read_samples(run, held.names, held.steps)]
     assert found == ["message 2", "message 3", "table 1", "table 3"]
 
@@ -289,3 +291,26 @@ def test_hostile_texts_do_nothing_on_a_terminal(tmp_path: Path) -> None:
         assert not any(character in shown for character in "\x00\x07\x1b\x7f\u202e\u2028")
         assert max(map(cell_len, shown.splitlines())) <= 80
     assert len(_shown(run)) < 20_000
+
+
+def test_some_steps_stand_for_a_long_run(tmp_path: Path) -> None:
+    """Of a run with many files, evenly spaced steps are looked at, and those that are asked for; of each step some."""
+    writer = Writer(tmp_path / "archive" / "local", 1 << 60)
+    for step in range(100):
+        for item in (one for n in range(60) for one in told(step, n, *asked("q", f"answer {n}"))):
+            writer.add(item)
+        writer.save(seals=True)
+    (tmp_path / "run.json").write_text("{}")
+    run = open_run(tmp_path)
+    held = held_by(run, [37])
+    steps = held.spread()
+    found = sampled(run, held)
+
+    assert {0, 37, 99} <= set(held.steps)
+    assert len(held.steps) <= 17
+    assert (steps[0], steps[-1]) == (0, 99)
+    assert [len([one for one in found if one.step == step]) for step in steps] == [48] * len(steps)
+    assert {(one.step, one.number) for one in found} >= {(0, 0), (0, 59), (99, 59)}
+    assert samples(run, Wanted(step=37, order="recorded")).found == 60
+    with pytest.raises(ValueError, match="no completions were recorded in step 101; the nearest step with some is 99"):
+        samples(run, Wanted(step=101))

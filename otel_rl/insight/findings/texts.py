@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from otel_rl.insight.facts import Evidence, Finding
 from otel_rl.insight.findings.blamed import blamed
 from otel_rl.insight.samples.phrases import phrases
-from otel_rl.insight.samples.read import held_by, read_samples
+from otel_rl.insight.samples.read import held_by, sampled
 from otel_rl.insight.samples.remarks import remarks
 
 if TYPE_CHECKING:
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 def texts(recorded: Recorded) -> list[Finding]:
     """Return what samples say, with the most frequent phrase that pays, and which ones are to blame for a spike."""
-    held = held_by(recorded.run)
-    samples = list(read_samples(recorded.run, held.names, held.spread()))
+    samples = sampled(recorded.run, held_by(recorded.run))
     return [
         Finding(
             kind=one.kind,

@@ -170,7 +170,7 @@ def _of_trajectories(run: RunReader, step: int) -> list[Part]:
 
 def _of_samples(run: RunReader, step: int) -> list[Part]:
     """Return the completions of a step, as tables have them."""
-    names = held_by(run).names
+    names = held_by(run, [step]).names
     return [
         Part(
             name=f"sample {one.number}",

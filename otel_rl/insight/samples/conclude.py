@@ -9,7 +9,7 @@ from otel_rl.insight import wording
 from otel_rl.insight.samples.blame import blame_of, remark_of
 from otel_rl.insight.samples.choose import GAP, REWARD, chosen, paired, value_of
 from otel_rl.insight.samples.phrases import phrases
-from otel_rl.insight.samples.read import held_by, read_samples
+from otel_rl.insight.samples.read import held_by, read_samples, sampled, tabled_with
 from otel_rl.insight.samples.remarks import remarks
 from otel_rl.insight.samples.sample import Pair, Samples
 from otel_rl.insight.samples.turns import (
@@ -43,13 +43,13 @@ def samples(run: RunReader, wanted: Wanted) -> Samples:
     Raises:
         ValueError: The run has no samples, none of that step, no trajectory of that id, or no number of that name.
     """
-    held = held_by(run)
+    held = held_by(run, [step for step in (wanted.step, wanted.other_step) if step is not None])
     if not held.steps:
         raise ValueError(
             "the run has no completions: record them with run.completions(…) or trajectory.message(…),"
             " and texts with init(content=True)"
         )
-    every = list(read_samples(run, held.names, held.spread()))
+    every = sampled(run, held)
     found = phrases(every)
     some, unread = _asked(run, held, every, wanted)
     asked = chosen(some, wanted)
@@ -60,7 +60,7 @@ def samples(run: RunReader, wanted: Wanted) -> Samples:
     return Samples(
         steps=(held.steps[0], held.steps[-1]),
         tables=held.names,
-        total=held.lines,
+        searched=len(every),
         found=len(asked) + unread,
         phrases=tuple(found),
         sentences=tuple(one.sentence for one in _said(run, every, found, wanted.step)),
@@ -83,7 +83,7 @@ def _asked(run: RunReader, held: Held, every: Sequence[Sample], wanted: Wanted) 
     step = wanted.step
     if step is None and (wanted.contains or wanted.trajectory):
         if MESSAGES not in held.names:
-            return every, 0
+            return list(read_samples(run, held.names, tabled_with(run, held.names, wanted.contains))), 0
         keys = beginning(run, wanted.trajectory) if wanted.trajectory else containing(run, wanted.contains)
         some = keys[:: math.ceil(len(keys) / _MOST_READ) or 1]
         read = trajectories(run, {key.step for key in some}, traces={key.trace_id for key in some})
@@ -92,7 +92,7 @@ def _asked(run: RunReader, held: Held, every: Sequence[Sample], wanted: Wanted) 
     if step not in held.steps:
         near = min(held.steps, key=lambda one: abs(one - step))
         raise ValueError(f"no completions were recorded in step {step}; the nearest step with some is {near}")
-    found = [one for one in every if one.step == step] or list(read_samples(run, held.names, [step]))
+    found = list(read_samples(run, held.names, [step]))
     return with_gaps(run, found) if wanted.by == GAP else found, 0
 
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_rl.insight import wording
 from otel_rl.insight.samples.remark import Remark, of_trajectory, short, to_read
+from otel_rl.insight.samples.turns import each_of, one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from otel_rl.archive.reader import RunReader
 
@@ -39,7 +40,7 @@ WITH taken AS (
         unnest(mask) AS kept, unnest(range(len(logprobs))) AS token,
         CASE WHEN policy_version >= 0 AND trained >= 0 THEN greatest(0, trained - policy_version) END AS age
     FROM messages LEFT JOIN taken USING (step, trace_id, span_id)
-    WHERE {where} AND len(logprobs) > 0 AND len(trainer_logprobs) = len(logprobs)
+    WHERE {where} AND {of_traces} AND len(logprobs) > 0 AND len(trainer_logprobs) = len(logprobs)
 ), known AS (
     SELECT *, engine >= {probable} AND engine - trainer > {nats} AS differs FROM listed
     WHERE kept IS DISTINCT FROM false AND isfinite(engine) AND NOT isnan(trainer)
@@ -87,31 +88,37 @@ class Token(NamedTuple):
     trainer: float
 
 
-def ages(run: RunReader, steps: Iterable[int]) -> list[Age]:
-    """Return the tokens that were trained on in steps, by age."""
-    return [Age(*line) for line in _lines(run, steps, _AGES.format(largest=_LARGEST))]
+class Those(NamedTuple):
+    """The trajectories that are looked at: their steps, and the ids of their traces, by default all."""
+
+    steps: Sequence[int]
+    traces: Collection[str] | None = None
 
 
-def tokens(run: RunReader, steps: Iterable[int], age: int | None = 0) -> list[Token]:
+def ages(run: RunReader, those: Those) -> list[Age]:
+    """Return the tokens that were trained on, by age."""
+    return [Age(*line) for line in _lines(run, those, _AGES.format(largest=_LARGEST))]
+
+
+def tokens(run: RunReader, those: Those, age: int | None = 0) -> list[Token]:
     """Return ten tokens of an age that the engine found probable and the trainer does not, the worst first."""
-    found = _lines(run, steps, _WORST.format(age=_literal(age)))
+    found = _lines(run, those, _WORST.format(age=_literal(age)))
     return [Token(*line[:-2], *map(math.exp, line[-2:])) for line in found]
 
 
-def mismatch(run: RunReader, steps: Iterable[int]) -> list[Remark]:
+def mismatch(run: RunReader, those: Those) -> list[Remark]:
     """Return that engine and trainer disagree about tokens, and that old tokens are worth little.
 
     Without any version, as in a run without `policy_version`, tokens count as those of the newest one.
     """
-    some = list(steps)
-    known = ages(run, some)
+    known = ages(run, those)
     newest = next((one for one in known if one.age == 0 or (one.age is None and len(known) == 1)), None)
-    return [*([_of_tokens(run, some, newest)] if newest and newest.wrong else []), *_of_ages(known, some)]
+    return [*([_of_tokens(run, those, newest)] if newest and newest.wrong else []), *_of_ages(known, those.steps)]
 
 
-def _of_tokens(run: RunReader, steps: list[int], newest: Age) -> Remark:
-    worst = tokens(run, steps, newest.age)
-    ((trajectories, first, last),) = _lines(run, steps, _SPREAD.format(age=_literal(newest.age)))
+def _of_tokens(run: RunReader, those: Those, newest: Age) -> Remark:
+    worst = tokens(run, those, newest.age)
+    ((trajectories, first, last),) = _lines(run, those, _SPREAD.format(age=_literal(newest.age)))
     one, is_known = worst[0], newest.age == 0
     version = " of the same version" if is_known else ", whose versions are unknown,"
     return Remark(
@@ -130,7 +137,7 @@ def _of_tokens(run: RunReader, steps: list[int], newest: Age) -> Remark:
     )
 
 
-def _of_ages(known: list[Age], steps: list[int]) -> list[Remark]:
+def _of_ages(known: list[Age], steps: Sequence[int]) -> list[Remark]:
     aged = [one for one in known if one.age is not None and one.tokens >= _LEAST_TOKENS]
     if all(one.worth >= _LITTLE for one in aged):
         return []
@@ -150,7 +157,9 @@ def _literal(age: int | None) -> str:
     return "NULL" if age is None else str(age)
 
 
-def _lines(run: RunReader, steps: Iterable[int], query: str) -> Iterator[tuple[Any, ...]]:
-    where = f"step IN ({', '.join(map(str, map(int, steps))) or 'NULL'})"
-    found = run.sql(_TOKENS.format(where=where, probable=math.log(PROBABLE), nats=NATS) + query)
+def _lines(run: RunReader, those: Those, query: str) -> Iterator[tuple[Any, ...]]:
+    of_traces = "true" if those.traces is None else one_of("trace_id", those.traces)
+    numbers = {"probable": math.log(PROBABLE), "nats": NATS}
+    known = _TOKENS.format(where=one_of("step", those.steps), of_traces=of_traces, **numbers)
+    found = run.sql(known + query, steps=each_of(those.steps))
     return zip(*(found[name].tolist() for name in found.columns), strict=True)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"\w+|[^\w\s]+")
 _MOST_WORDS = 6
 """The longest phrase that is looked for; longer ones are found by their first words."""
-_MOST_OF_TEXT, _MOST_TEXTS = 400, 300
-"""Words of a completion that are looked at, the first and the last ones; completions of each third, for candidates."""
+_MOST_OF_TEXT, _MOST_TEXTS = 3_000, 300
+"""Characters of a completion that are read, the first and the last ones; completions of each third, for candidates."""
 _LEAST_SHARE, _TIMES_RARER = 0.2, 4.0
 _CHANCE = 1e-3
 _LEAST_GAIN = 0.25
@@ -101,9 +101,9 @@ def _some(texts: Sequence[_Text]) -> Sequence[_Text]:
 
 
 def _words(text: str) -> list[str]:
-    words = _WORD.findall(text.lower())
     half = _MOST_OF_TEXT // 2
-    return words if len(words) <= _MOST_OF_TEXT else [*words[:half], *words[-half:]]
+    parts = (text,) if len(text) <= _MOST_OF_TEXT else (text[:half], text[-half:])
+    return [word for part in parts for word in _WORD.findall(part.lower())]
 
 
 def _spread(before: Sequence[_Text], after: Sequence[_Text]) -> dict[tuple[str, ...], tuple[float, float]]:
@@ -118,7 +118,8 @@ def _spread(before: Sequence[_Text], after: Sequence[_Text]) -> dict[tuple[str, 
 def _frequent(texts: Sequence[_Text], least: float) -> dict[tuple[str, ...], int]:
     """Return the phrases that so many texts have: as many at least have the begin of each."""
     frequent: dict[tuple[str, ...], int] = {}
-    starts = [list(range(len(one.words))) for one in texts]
+    firsts = Counter(word for one in texts for word in set(one.words))
+    starts = [[at for at, word in enumerate(one.words) if firsts[word] >= least] for one in texts]
     for size in range(1, _MOST_WORDS + 1):
         of_texts = [_grams(one.words, those, size) for one, those in zip(texts, starts, strict=True)]
         counts = Counter(phrase for grams in of_texts for phrase in set(grams.values()))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,9 +14,10 @@ from otel_rl.archive.json_texts import decoded
 from otel_rl.archive.valid import literal
 from otel_rl.insight.samples import turns
 from otel_rl.insight.samples.sample import Sample
+from otel_rl.insight.samples.turns import evenly
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from otel_rl.archive.reader import RunReader
 
@@ -26,42 +29,57 @@ _ADVANTAGE = "advantage"
 """Names of columns, the preferred one first. A number behind them, as in verl's `output_1`, is one of several."""
 _NO_COMPONENTS = re.compile(r"step|epoch|.*(index|rank|rank_desc|size|id)|update_mass_proxy|update_weight_raw|q_mass")
 _NUMBERED = re.compile(r"(?P<name>.+)_(?P<number>\d+)")
-_MOST_BYTES = 8 << 20
-"""Texts that are read at once: of more, evenly spaced steps."""
+_LEAST_STEPS, _MOST_SAMPLES = 16, 768
+"""Steps that stand for a run, and samples of all of them: more steps if these have few samples."""
+_MOST_LOOKED = 16
+"""Steps of tables, or files of messages, that are looked at."""
+_MOST_STEPS = 64
+"""Steps of tables that are read for those with a text."""
+_MOST_BYTES = 64 << 20
+"""Texts of the steps that stand for a run."""
 
 
 class Held(NamedTuple):
-    """The tables with samples: of each step, the bytes of their texts.
+    """The tables with samples, and the steps that stand for all: more of them have samples in a long run.
 
     Attributes:
         names: Names of the tables; `messages` if there are trajectories with messages.
-        steps: The steps, in ascending order.
-        sizes: Bytes of the texts of each step.
-        lines: Number of trajectories, and of lines of tables.
+        steps: Steps with samples, in ascending order: the first, the last, those asked for, and some between.
+        sizes: About how many bytes the texts of each of them are.
     """
 
     names: tuple[str, ...]
     steps: tuple[int, ...]
     sizes: tuple[int, ...]
-    lines: int
 
-    def spread(self) -> list[int]:
+    def spread(self) -> Sequence[int]:
         """Return evenly spaced steps whose texts fit into memory, the first and the last among them."""
-        every = max(1, math.ceil(sum(self.sizes) / _MOST_BYTES))
-        return sorted({*self.steps[::every], self.steps[-1]}) if self.steps else []
+        mean = max(1, sum(self.sizes) // max(1, len(self.sizes)))
+        wanted = max(_LEAST_STEPS, _MOST_SAMPLES * turns.USUAL_BYTES // mean)
+        return evenly(self.steps, max(3, min(wanted, _MOST_BYTES // mean)))
 
 
-def held_by(run: RunReader) -> Held:
-    """Return which tables of a run have samples, and in which steps.
+def held_by(run: RunReader, near: Iterable[int] = ()) -> Held:
+    """Return which tables of a run have samples, and in which steps; those next to `near` are among them.
 
     Messages of trajectories that a step took replace its tables, which have the same completions.
     """
-    told, names = turns.sizes(run), _tables(run)
-    tabled = {step: found for step, found in _tabled(run, names).items() if step not in told or not told[step][2]}
+    wanted = list(near)
+    looked = _looked(sorted(run.steps_of_messages(), key=lambda one: one.start), wanted)
+    told, names = turns.sizes(run, looked), _tables(run)
+    in_tables = [range(step, step + 1) for step in _steps_of(run, names)]
+    taken = {step for step, (_, is_taken) in told.items() if is_taken}
+    tabled = {step: size for step, size in _tabled(run, names, _looked(in_tables, wanted)) if step not in taken}
     steps = sorted({*told, *tabled})
-    sizes, lines = ([sum(one[step][n] for one in (told, tabled) if step in one) for step in steps] for n in (0, 1))
+    sizes = [tabled.get(step, 0) + (told[step][0] if step in told else 0) for step in steps]
     found = ((turns.MESSAGES,) if told else ()) + (tuple(sorted(names)) if tabled else ())
-    return Held(found, tuple(steps), tuple(sizes), sum(lines))
+    return Held(found, tuple(steps), tuple(sizes))
+
+
+def sampled(run: RunReader, held: Held) -> list[Sample]:
+    """Return samples that stand for all of a run: of evenly spaced steps, some of each."""
+    steps = held.spread()
+    return list(read_samples(run, held.names, steps, each=math.ceil(_MOST_SAMPLES / max(1, len(steps)))))
 
 
 def read_samples(
@@ -69,6 +87,7 @@ def read_samples(
     names: Sequence[str],
     steps: Sequence[int],
     *,
+    each: int | None = None,
     tokens: bool = False,
 ) -> Iterator[Sample]:
     """Yield the samples of tables in some steps, in the order of each table.
@@ -77,16 +96,24 @@ def read_samples(
         run: The run.
         names: Names of the tables.
         steps: The steps.
+        each: At most so many of each step, evenly spaced; by default all.
         tokens: If true, the turns of trajectories have the lists of their tokens.
     """
     if turns.MESSAGES in names and steps:
-        found = turns.trajectories(run, steps, tokens=tokens)
+        found = turns.trajectories(run, steps, each=each, tokens=tokens)
         yield from found
         told = {one.step for one in found if one.outcome}
         steps = [step for step in steps if step not in told]
         names = [name for name in names if name != turns.MESSAGES]
     if names and steps:
-        yield from _of_tables(run, names, steps)
+        for _, some in groupby(_of_tables(run, names, steps), key=lambda one: (one.step, one.table)):
+            yield from evenly(list(some), each)
+
+
+def _looked(steps: Sequence[range], near: Iterable[int]) -> list[range]:
+    """Return which steps are looked at: evenly spaced ones, and those next to others that were asked for."""
+    asked = {min(steps, key=lambda one: max(one.start - wanted, wanted - one[-1], 0)) for wanted in near if steps}
+    return sorted({*evenly(steps, _MOST_LOOKED), *asked}, key=lambda one: one.start)
 
 
 def _tables(run: RunReader) -> set[str]:
@@ -99,16 +126,29 @@ def _tables(run: RunReader) -> set[str]:
     }
 
 
-def _tabled(run: RunReader, names: Iterable[str]) -> dict[int, tuple[int, int]]:
-    """Return the bytes and the number of lines of tables of texts, by step."""
-    if not names:
-        return {}
+def _steps_of(run: RunReader, names: Collection[str]) -> list[int]:
+    """Return the steps of tables of texts, in ascending order."""
+    query = f"SELECT DISTINCT step FROM texts WHERE {_of(names)} ORDER BY step"
+    return run.sql(query)["step"].tolist() if names else []
+
+
+def tabled_with(run: RunReader, names: Collection[str], text: str) -> Sequence[int]:
+    """Return steps whose tables have a text, whatever the case: evenly spaced ones of many."""
+    wanted = literal(json.dumps(text.lower(), ensure_ascii=False)[1:-1].encode("utf-8", "replace").decode())
     found = run.sql(
-        "SELECT step, sum(strlen(cells))::BIGINT AS size, sum(json_array_length(cells))::BIGINT AS lines FROM texts"
-        f" WHERE {_of(names)} GROUP BY step"
+        f"SELECT DISTINCT step FROM texts WHERE {_of(names)} AND contains(lower(cells), {wanted}) ORDER BY step"
     )
-    lines = zip(*(found[one].tolist() for one in found.columns), strict=True)
-    return {step: (size, number) for step, size, number in lines}
+    return evenly(found["step"].tolist(), _MOST_STEPS)
+
+
+def _tabled(run: RunReader, names: Collection[str], steps: Iterable[range]) -> Iterator[tuple[int, int]]:
+    """Yield some steps of tables of texts, and the bytes of their cells."""
+    if names and (listed := ", ".join(str(one.start) for one in steps)):
+        found = run.sql(
+            "SELECT step, sum(strlen(cells))::BIGINT AS size FROM texts"
+            f" WHERE {_of(names)} AND step IN ({listed}) GROUP BY step"
+        )
+        yield from zip(found["step"].tolist(), found["size"].tolist(), strict=True)
 
 
 def _of_tables(run: RunReader, names: Sequence[str], steps: Sequence[int]) -> Iterator[Sample]:

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING
 
 from otel_rl.insight import wording
 from otel_rl.insight.samples.faults import faults
-from otel_rl.insight.samples.mismatch import mismatch
+from otel_rl.insight.samples.mismatch import Those, mismatch
 from otel_rl.insight.samples.parting import parting
 from otel_rl.insight.samples.remark import Remark
+from otel_rl.insight.samples.turns import evenly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_rl.archive.reader import RunReader
     from otel_rl.insight.samples.sample import Phrase, Sample
+
+_STEPS_OF_TOKENS = 8
+"""Steps whose lists of tokens are read: they are most of an archive."""
 
 
 def remarks(run: RunReader, samples: Sequence[Sample], found: Sequence[Phrase]) -> list[Remark]:
@@ -25,10 +29,14 @@ def remarks(run: RunReader, samples: Sequence[Sample], found: Sequence[Phrase]) 
     steps = sorted({one.step for one in samples})
     return [
         *(_of_phrase(one, steps[-1]) for one in found),
-        *mismatch(run, steps),
+        *mismatch(run, _of_tokens(samples, evenly(steps, _STEPS_OF_TOKENS))),
         *faults(samples),
         *parting(samples),
     ]
+
+
+def _of_tokens(samples: Sequence[Sample], steps: Sequence[int]) -> Those:
+    return Those(steps, {one.trace_id for one in samples if one.trace_id and one.step in steps})
 
 
 def _of_phrase(phrase: Phrase, last: int) -> Remark:

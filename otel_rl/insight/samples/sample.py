@@ -132,7 +132,7 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         steps: The first and the last step with samples.
         tables: Names of the tables that have them.
-        total: Number of samples that were recorded.
+        searched: Number of samples, evenly spaced over the run, that were searched for phrases and faults.
         found: Number of samples that were asked for.
         phrases: Phrases that earn a reward, the most frequent first.
         sentences: What it says of them.
@@ -142,7 +142,7 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True):
 
     steps: tuple[int, int]
     tables: tuple[str, ...]
-    total: int
+    searched: int
     found: int
     phrases: tuple[Phrase, ...]
     sentences: tuple[str, ...]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from otel_rl.insight.samples.choose import GAP, Wanted, chosen, prompt_of
 from otel_rl.insight.samples.read import held_by, read_samples
-from otel_rl.insight.samples.turns import with_gaps, with_seconds, with_tokens
+from otel_rl.insight.samples.turns import evenly, with_gaps, with_seconds, with_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -30,8 +30,9 @@ _EXTREMES = (
 
 def telling(run: RunReader, marked: Iterable[int] = ()) -> list[Sample]:
     """Return samples with their tokens, in the order of the steps; `marked` are steps of which some are wanted."""
-    held = held_by(run)
-    steps = _steps(held.steps, marked)
+    some = list(marked)[:_MARKED_STEPS]
+    held = held_by(run, some)
+    steps = _steps(held.steps, some)
     read = with_gaps(run, list(read_samples(run, held.names, steps)))
     of_step = {step: [one for one in read if one.step == step] for step in steps}
     times = Counter(prompt for those in of_step.values() for prompt in {prompt_of(one) for one in those} if prompt)
@@ -43,10 +44,8 @@ def telling(run: RunReader, marked: Iterable[int] = ()) -> list[Sample]:
 def _steps(steps: Sequence[int], marked: Iterable[int]) -> list[int]:
     if not steps:
         return []
-    last = len(steps) - 1
-    even = {steps[round(n * last / (_EVEN_STEPS - 1))] for n in range(_EVEN_STEPS)}
     near = [min(steps, key=lambda one: abs(one - mark)) for mark in marked]
-    return sorted(even | set(near[:_MARKED_STEPS]))
+    return sorted({*evenly(steps, _EVEN_STEPS), *near})
 
 
 def _of_step(samples: Sequence[Sample], followed: Collection[str]) -> list[Sample]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,15 +21,16 @@ if TYPE_CHECKING:
 
     from otel_rl.archive.reader import RunReader
 
+Item = TypeVar("Item")
 MESSAGES = "messages"
 """The table of messages, as the table of samples."""
 _POLICY = "assistant"
-_USUAL_BYTES = 4096
+USUAL_BYTES = 4096
 """Estimated bytes of the texts of a trajectory: to measure them would be to read them."""
 _SIZES = f"""
-SELECT step, count(*) * {_USUAL_BYTES} AS size, count(*) AS lines,
-    bool_or((step, trace_id) IN (SELECT (step, trace_id) FROM trajectories)) AS taken
-FROM messages WHERE number = 0 GROUP BY step
+SELECT step, count(*) * {USUAL_BYTES} AS size,
+    bool_or((step, trace_id) IN (SELECT (step, trace_id) FROM trajectories WHERE {{where}})) AS taken
+FROM messages WHERE number = 0 AND {{where}} GROUP BY step
 """
 _KEYS = "step, trace_id, span_id"
 _FACTS = f"""
@@ -64,12 +67,14 @@ class Key(NamedTuple):
     span_id: str
 
 
-def sizes(run: RunReader) -> dict[int, tuple[int, int, bool]]:
-    """Return the steps that have trajectories with messages.
+def sizes(run: RunReader, steps: Sequence[range]) -> dict[int, tuple[int, bool]]:
+    """Return those of some steps that have trajectories with messages.
 
-    Of each: about how many bytes their texts are, how many trajectories there are, and whether the step took any.
+    Of each: about how many bytes their texts are, and whether the step took any.
     """
-    return {line["step"]: (line["size"], line["lines"], line["taken"]) for line in _lines(run, _SIZES)}
+    where = " OR ".join(f"step BETWEEN {one[0]} AND {one[-1]}" for one in steps) or "false"
+    lines = _lines(run, _SIZES.format(where=f"({where})"), steps)
+    return {line["step"]: (line["size"], line["taken"]) for line in lines}
 
 
 def trajectories(
@@ -77,6 +82,7 @@ def trajectories(
     steps: Iterable[int],
     *,
     traces: Collection[str] | None = None,
+    each: int | None = None,
     tokens: bool = False,
 ) -> list[Sample]:
     """Return the trajectories of steps in their order.
@@ -85,13 +91,17 @@ def trajectories(
         run: The run.
         steps: The steps.
         traces: Ids of their traces; all by default.
+        each: At most so many of each step, evenly spaced; by default all.
         tokens: If true, turns have the lists of their tokens.
     """
-    those = list(steps)
-    of_steps = _one_of("step", those)
-    of_traces = "true" if traces is None else _one_of("trace_id", traces)
-    turns = _turns(run, f"{of_steps} AND {of_traces}", those, tokens=tokens)
-    return list(_samples(_lines(run, _FACTS.format(where=of_steps), those), turns))
+    files = each_of(steps)
+    of_steps = one_of("step", [one.start for one in files])
+    facts = list(_lines(run, _FACTS.format(where=of_steps), files))
+    if traces is None and each is not None:
+        of_step = groupby(facts, key=itemgetter("step"))
+        traces = {line["trace_id"] for _, some in of_step for line in evenly(list(some), each)}
+    of_traces = "true" if traces is None else one_of("trace_id", traces)
+    return list(_samples(facts, _turns(run, f"{of_steps} AND {of_traces}", files, tokens=tokens)))
 
 
 def containing(run: RunReader, text: str) -> list[Key]:
@@ -110,14 +120,14 @@ def beginning(run: RunReader, trace: str) -> list[Key]:
 
 def with_gaps(run: RunReader, samples: Sequence[Sample]) -> list[Sample]:
     """Return samples with the gap between engine and trainer, as far as it is known."""
-    lines = _lines(run, _GAPS.format(where=_any_of(samples)), [one.step for one in samples])
+    lines = _lines(run, _GAPS.format(where=_any_of(samples)), each_of(one.step for one in samples))
     gaps = {_key(line): line["gap"] for line in lines}
     return [msgspec.structs.replace(one, gap=gaps.get(key_of(one), one.gap)) for one in samples]
 
 
 def with_tokens(run: RunReader, samples: Sequence[Sample]) -> list[Sample]:
     """Return samples whose turns have the lists of their tokens, as far as they are known."""
-    turns = _turns(run, _any_of(samples), [one.step for one in samples], tokens=True)
+    turns = _turns(run, _any_of(samples), each_of(one.step for one in samples), tokens=True)
     return [msgspec.structs.replace(one, turns=turns.get(key_of(one), one.turns)) for one in samples]
 
 
@@ -125,10 +135,17 @@ def with_seconds(run: RunReader, samples: Sequence[Sample]) -> list[Sample]:
     """Return samples with the seconds of their parts, as far as these have spans."""
     seconds: defaultdict[str, dict[str, float]] = defaultdict(dict)
     traces = {one.trace_id for one in samples} - {""}
-    for line in _lines(run, _SECONDS.format(where=_one_of("trace_id", traces))):
+    for line in _lines(run, _SECONDS.format(where=one_of("trace_id", traces))):
         kind = line["name"].removeprefix(f"{semconv.SPAN_TRAJECTORY}.")
         seconds[line["trace_id"]][f"{kind} {line['tool'] or ''}".rstrip()] = line["seconds"]
     return [msgspec.structs.replace(one, seconds=seconds.get(one.trace_id, one.seconds)) for one in samples]
+
+
+def evenly(every: Sequence[Item], most: int | None) -> Sequence[Item]:
+    """Return at most so many items, evenly spaced, the first and the last among them; all without a number."""
+    if most is None or len(every) <= most:
+        return every
+    return [every[round(n * (len(every) - 1) / max(1, most - 1))] for n in range(most)]
 
 
 def key_of(sample: Sample) -> Key:
@@ -142,21 +159,27 @@ def _key(line: Mapping[str, Any]) -> Key:
 
 def _any_of(samples: Sequence[Sample]) -> str:
     steps, traces = {one.step for one in samples}, {one.trace_id for one in samples if one.turns}
-    return f"{_one_of('step', steps)} AND {_one_of('trace_id', traces)}"
+    return f"{one_of('step', steps)} AND {one_of('trace_id', traces)}"
 
 
-def _one_of(column: str, values: Iterable[int | str]) -> str:
+def one_of(column: str, values: Iterable[int | str]) -> str:
+    """Return the condition, in SQL, that a column has one of these values."""
     return f"{column} IN ({', '.join(map(literal, sorted(values))) or 'NULL'})"
 
 
-def _lines(run: RunReader, query: str, steps: Collection[int] | None = None) -> Iterator[dict[str, Any]]:
+def each_of(steps: Iterable[int]) -> list[range]:
+    """Return steps as a query wants to know which files it is about."""
+    return [range(step, step + 1) for step in sorted(set(steps))]
+
+
+def _lines(run: RunReader, query: str, steps: Sequence[range] | None = None) -> Iterator[dict[str, Any]]:
     """Yield the lines of a query about some steps, each by name of column; what is missing is `None`."""
-    found = run.sql(query, steps=None if steps is None else set(steps))
+    found = run.sql(query, steps=steps)
     for line in zip(*(found[name].tolist() for name in found.columns), strict=True):
         yield dict(zip(found.columns, line, strict=True))
 
 
-def _turns(run: RunReader, where: str, steps: Collection[int], *, tokens: bool) -> dict[Key, tuple[Turn, ...]]:
+def _turns(run: RunReader, where: str, steps: Sequence[range], *, tokens: bool) -> dict[Key, tuple[Turn, ...]]:
     more = "".join(f", {name}" for name in _LISTS) if tokens else ""
     turns: defaultdict[Key, list[Turn]] = defaultdict(list)
     for line in _lines(run, _TURNS.format(where=where, more=more), steps):

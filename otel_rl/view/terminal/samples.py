@@ -31,7 +31,8 @@ def lines(found: Samples, width: int, *, whole: bool = False) -> list[Line]:
     """Return samples as lines of a terminal; if `whole` is true, long texts are not cut."""
     first, last = (wording.integer(one) for one in found.steps)
     shown = len(found.samples)
-    head = f"{wording.count(found.total, 'sample')} of steps {first} to {last}; {shown} of {found.found:,} shown"
+    searched = f"{wording.count(found.searched, 'sample')} of steps {first} to {last} searched"
+    head = f"{searched}; {shown} of {found.found:,} shown"
     rows = [line((head, "bold"))]
     for sentence in found.sentences:
         rows += _text("! ", sentence, width, _NO_LIMIT, label_cells=2)
