@@ -29,7 +29,7 @@ _ADVANTAGE = "advantage"
 """Names of columns, the preferred one first. A number behind them, as in verl's `output_1`, is one of several."""
 _NO_COMPONENTS = re.compile(r"step|epoch|.*(index|rank|rank_desc|size|id)|update_mass_proxy|update_weight_raw|q_mass")
 _NUMBERED = re.compile(r"(?P<name>.+)_(?P<number>\d+)")
-_LEAST_STEPS, _MOST_SAMPLES = 16, 768
+_LEAST_STEPS, _MOST_SAMPLES = 16, 512
 """Steps that stand for a run, and samples of all of them: more steps if these have few samples."""
 _MOST_LOOKED = 16
 """Steps of tables, or files of messages, that are looked at."""

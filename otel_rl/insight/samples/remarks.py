@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from otel_rl.insight import wording
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from otel_rl.archive.reader import RunReader
     from otel_rl.insight.samples.sample import Phrase, Sample
 
-_STEPS_OF_TOKENS = 8
+_STEPS_OF_TOKENS = 6
 """Steps whose lists of tokens are read: they are most of an archive."""
 
 
@@ -27,12 +28,10 @@ def remarks(run: RunReader, samples: Sequence[Sample], found: Sequence[Phrase]) 
     if not samples:
         return []
     steps = sorted({one.step for one in samples})
-    return [
-        *(_of_phrase(one, steps[-1]) for one in found),
-        *mismatch(run, _of_tokens(samples, evenly(steps, _STEPS_OF_TOKENS))),
-        *faults(samples),
-        *parting(samples),
-    ]
+    with ThreadPoolExecutor(1) as beside:  # the database does not hold the interpreter
+        of_tokens = beside.submit(mismatch, run, _of_tokens(samples, evenly(steps, _STEPS_OF_TOKENS)))
+        of_texts = [*faults(samples), *parting(samples)]
+    return [*(_of_phrase(one, steps[-1]) for one in found), *of_tokens.result(), *of_texts]
 
 
 def _of_tokens(samples: Sequence[Sample], steps: Sequence[int]) -> Those:

@@ -21,6 +21,8 @@ _WORD = re.compile(r"[^\W\d_]+")
 _BAD = frozenset({"Cc", "Cn", "Co", "Cs"})
 """Categories of Unicode that no text needs: control characters, unassigned and private ones, halves of pairs."""
 _SPACES = frozenset("\t\n\v\f\r")
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
+"""Those of ASCII."""
 _LEAST_BAD = 3
 """Bad characters, or words, that a garbled text has: the last token of a text that was cut can leave one or two."""
 _LETTERS = frozenset({"Lu", "Ll", "Lt", "Lo"})
@@ -63,10 +65,11 @@ class Rule(NamedTuple):
 
 def garbled(_prompt: str, text: str) -> float:
     """Return the part of the characters that no text needs, or of the words that mix alphabets."""
+    if text.isascii():
+        bad = len(_CONTROLS.findall(text))
+        return bad / len(text) if bad >= _LEAST_BAD else 0.0
     bad = sum(text.count(one) for one in set(text) if _is_bad(one))
     score = bad / len(text) if bad >= _LEAST_BAD else 0.0
-    if text.isascii():
-        return score
     words = _WORD.findall(text)
     mixed = sum(1 for word in words if not word.isascii() and _mixes(word))
     return max(score, mixed / len(words) if mixed >= _LEAST_BAD else 0.0)
