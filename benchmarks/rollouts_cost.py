@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
+import subprocess
+import sys
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +16,10 @@ import numpy as np
 import otel_rl
 from benchmarks.agent_cost import drain
 from benchmarks.measuring import TIMER, Contestant, compared, interleave
-from benchmarks.recording import recording
+from benchmarks.recording import directory, recording
 from benchmarks.tables import Cell, Table
+from otel_rl.archive.writer import Writer
+from otel_rl.export import Message, Row, Trajectory
 from otel_rl.journal.atomic_files import disk_usage
 
 if TYPE_CHECKING:
@@ -23,13 +29,15 @@ _TOKENS = 1000
 _AT_ONCE = 100
 """Trajectories of a step: as many of this length are kept."""
 _TRAJECTORIES = int(os.environ.get("ROLLOUTS", "1000"))
-_ROUNDS = 3
+_ANSWERED = int(os.environ.get("ROLLOUTS_ANSWERED", "100000"))
+"""Trajectories of the archive that is asked."""
+_ROUNDS, _ASKED = 3, 9
 _OFF = "off"
 
 
 def measure() -> list[Table]:
-    """Return the trainer's time for a message, and the agent's for 1,000 trajectories with their size."""
-    return [_trainer(), _machine()]
+    """Return the trainer's time for a message, the agent's for 1,000 trajectories, and that of `otel-rl samples`."""
+    return [_trainer(), _machine(), _answers()]
 
 
 def _text(dice: np.random.Generator, words: int) -> str:
@@ -122,3 +130,62 @@ def _machine() -> Table:
         f"and trainer; {100 * tokens[0] / recorded:.0f} % of the tokens are kept. Without the agent's start and end."
     )
     return Table("The agent and the archive", ["who", "CPU s per 1,000 trajectories", "bytes per token"], rows, note)
+
+
+def _answers() -> Table:
+    """Return how long `otel-rl samples` takes, with its start, for an archive that is in the page cache."""
+    steps = _ANSWERED // 1000
+    rows: list[list[Cell]] = []
+    with directory() as place:
+        for number in (1, steps):
+            run = place / str(number)
+            _write_archive(run, number)
+            seconds = [_seconds_of("samples", str(run)) for _ in range(_ASKED)]
+            size = disk_usage(run / "archive") / 1e6
+            rows.append([f"{1000 * number:,}", statistics.median(seconds), max(seconds), size])
+    note = f"Steps of 1,000 trajectories with 750 words and {_TOKENS:,} tokens. Target: less than a second."
+    return Table("otel-rl samples", ["trajectories", "median s", "longest s", "MB"], rows, note)
+
+
+def _seconds_of(*arguments: str) -> float:
+    began = time.perf_counter()
+    command = "import sys; from otel_rl.cli import main; main()"
+    subprocess.run([sys.executable, "-c", command, *arguments], stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - began
+
+
+def _write_archive(run: Path, steps: int) -> None:
+    """Write the archive of a run with 1,000 trajectories in each step, whose texts and lists are all different."""
+    dice = np.random.default_rng(0)
+    words = _text(dice, 100_000).split()
+    engine = -dice.exponential(0.5, 100_000)
+    trainer = engine + dice.normal(0, 0.01, 100_000)
+    tokens = (dice.zipf(1.2, 100_000) % 150_000).astype(np.int32)
+    (run / "archive").mkdir(parents=True)
+    (run / "run.json").write_text(json.dumps({"id": "r", "project": "p", "name": "r"}))
+    writer = Writer(run / "archive" / "local", 1 << 60)
+    for step in range(steps):
+        begun, time_ = dice.integers(90_000, size=1000).tolist(), step * 10**9
+        who = [(0, step, time_, "", 0, f"{step:016x}{n:016x}", f"{step:08x}{n:08x}") for n in range(1000)]
+        asked = [Message(*one, 0, "user", text=f"question {n // 8}") for n, one in enumerate(who)]
+        answered = [
+            Message(
+                *(*one, 1, "assistant"),
+                text=" ".join(words[at : at + 750]),
+                policy_version=step,
+                tokens=tokens[at : at + _TOKENS].tobytes(),
+                logprobs=engine[at : at + _TOKENS].tobytes(),
+                trainer_logprobs=trainer[at : at + _TOKENS].tobytes(),
+                mask=bytes([1]) * _TOKENS,
+            )
+            for one, at in zip(who, begun, strict=True)
+        ]
+        taken = [
+            Trajectory(0, step, time_, 0, "trained", step, *one[-2:], float(at % 2), _TOKENS, (), n, "", f"{n // 8}")
+            for n, (one, at) in enumerate(zip(who, begun, strict=True))
+        ]
+        writer.add(Row(step, time_, {"reward": 0.5}, 0))
+        writer.add(*(message for both in zip(asked, answered, strict=True) for message in both))
+        writer.add(*taken)
+        writer.save()
+    writer.save(seals=True)

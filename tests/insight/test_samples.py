@@ -16,7 +16,7 @@ from otel_rl.export import Table
 from otel_rl.insight.samples.choose import Wanted
 from otel_rl.insight.samples.conclude import samples
 from otel_rl.insight.samples.phrases import phrases
-from otel_rl.insight.samples.read import held_by, read_samples
+from otel_rl.insight.samples.read import held_by, read_samples, sampled
 from otel_rl.insight.samples.remarks import remarks
 from tests.insight.played import Played, Player
 
@@ -86,7 +86,7 @@ def test_the_advice_on_a_phrase_is_a_command_that_finds_it(tmp_path: Path) -> No
     """A shell that runs it gets the phrase as one argument, and runs nothing of it."""
     run = _trained(tmp_path, phrase="it's `me` $(id)")
     found = samples(run, Wanted())
-    (advice,) = [one.advice for one in remarks(run, [one.sample for one in found.samples], found.phrases[:1])]
+    advice = remarks(run, sampled(run, held_by(run))).of_phrases[0].advice
     command = shlex.split(advice.partition(": ")[2])
 
     assert command[:3] == ["otel-rl", "samples", "--contains"]

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from otel_rl.insight.facts import Evidence, Finding
 from otel_rl.insight.findings.blamed import blamed
-from otel_rl.insight.samples.phrases import phrases
 from otel_rl.insight.samples.read import held_by, sampled
 from otel_rl.insight.samples.remarks import remarks
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 def texts(recorded: Recorded) -> list[Finding]:
     """Return what samples say, with the most frequent phrase that pays, and which ones are to blame for a spike."""
-    samples = sampled(recorded.run, held_by(recorded.run))
+    said = remarks(recorded.run, sampled(recorded.run, held_by(recorded.run)))
     return [
         Finding(
             kind=one.kind,
@@ -26,5 +25,5 @@ def texts(recorded: Recorded) -> list[Finding]:
             sure=one.sure,
             evidence=Evidence(steps=one.steps, panel="data"),
         )
-        for one in [*blamed(recorded), *remarks(recorded.run, samples, phrases(samples)[:1])]
+        for one in [*blamed(recorded), *said.of_phrases[:1], *said.others]
     ]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from otel_rl.insight import wording
 from otel_rl.insight.samples.blame import blame_of, remark_of
 from otel_rl.insight.samples.choose import GAP, REWARD, chosen, paired, value_of
-from otel_rl.insight.samples.phrases import phrases
 from otel_rl.insight.samples.read import held_by, read_samples, sampled, tabled_with
 from otel_rl.insight.samples.remarks import remarks
 from otel_rl.insight.samples.sample import Pair, Samples
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from otel_rl.insight.samples.choose import Wanted
     from otel_rl.insight.samples.read import Held
     from otel_rl.insight.samples.remark import Remark
-    from otel_rl.insight.samples.sample import Phrase, Sample
+    from otel_rl.insight.samples.sample import Sample
 
 _MOST_WITH_TOKENS = 16
 """Trajectories whose lists of tokens are read: each has up to a million numbers."""
@@ -50,7 +49,7 @@ def samples(run: RunReader, wanted: Wanted) -> Samples:
             " and texts with init(content=True)"
         )
     every = sampled(run, held)
-    found = phrases(every)
+    said = remarks(run, every)
     some, unread = _asked(run, held, every, wanted)
     asked = chosen(some, wanted)
     _check([*every, *some], asked, wanted)
@@ -62,17 +61,17 @@ def samples(run: RunReader, wanted: Wanted) -> Samples:
         tables=held.names,
         searched=len(every),
         found=len(asked) + unread,
-        phrases=tuple(found),
-        sentences=tuple(one.sentence for one in _said(run, every, found, wanted.step)),
+        phrases=tuple(said.phrases),
+        sentences=tuple(one.sentence for one in (*_blamed(run, wanted.step), *said.of_phrases, *said.others)),
         other_step=wanted.other_step,
         samples=tuple(_detailed(run, pairs, tokens=bool(wanted.trajectory))),
     )
 
 
-def _said(run: RunReader, every: Sequence[Sample], found: Sequence[Phrase], step: int | None) -> list[Remark]:
-    """Return what the samples say, and first who made the loss of the step that was asked for."""
+def _blamed(run: RunReader, step: int | None) -> list[Remark]:
+    """Return who made the loss of the step that was asked for."""
     blame = None if step is None else blame_of(run, step)
-    return [*([remark_of(blame)] if blame and blame.stands_out else []), *remarks(run, every, found)]
+    return [remark_of(blame)] if blame and blame.stands_out else []
 
 
 def _asked(run: RunReader, held: Held, every: Sequence[Sample], wanted: Wanted) -> tuple[Sequence[Sample], int]:

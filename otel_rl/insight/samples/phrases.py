@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"\w+|[^\w\s]+")
 _MOST_WORDS = 6
 """The longest phrase that is looked for; longer ones are found by their first words."""
-_MOST_OF_TEXT, _MOST_TEXTS = 3_000, 300
+_MOST_OF_TEXT, _MOST_TEXTS = 2_000, 300
 """Characters of a completion that are read, the first and the last ones; completions of each third, for candidates."""
 _LEAST_SHARE, _TIMES_RARER = 0.2, 4.0
 _CHANCE = 1e-3
@@ -116,7 +116,7 @@ def _spread(before: Sequence[_Text], after: Sequence[_Text]) -> dict[tuple[str, 
 
 
 def _frequent(texts: Sequence[_Text], least: float) -> dict[tuple[str, ...], int]:
-    """Return the phrases that so many texts have: as many at least have the begin of each."""
+    """Return the phrases that so many texts have: as many at least have the begin and the end of each."""
     frequent: dict[tuple[str, ...], int] = {}
     firsts = Counter(word for one in texts for word in set(one.words))
     starts = [[at for at, word in enumerate(one.words) if firsts[word] >= least] for one in texts]
@@ -124,12 +124,14 @@ def _frequent(texts: Sequence[_Text], least: float) -> dict[tuple[str, ...], int
         of_texts = [_grams(one.words, those, size) for one, those in zip(texts, starts, strict=True)]
         counts = Counter(phrase for grams in of_texts for phrase in set(grams.values()))
         frequent |= {phrase: n for phrase, n in counts.items() if n >= least}
-        starts = [[at for at, phrase in grams.items() if phrase in frequent] for grams in of_texts]
+        kept = [{at for at, phrase in grams.items() if phrase in frequent} for grams in of_texts]
+        starts = [[at for at in those if at + 1 in those] for those in kept]
     return frequent
 
 
 def _grams(words: Sequence[str], starts: Iterable[int], size: int) -> dict[int, tuple[str, ...]]:
-    return {at: tuple(words[at : at + size]) for at in starts if at + size <= len(words)}
+    every = list(zip(*(words[begin:] for begin in range(size)), strict=False))
+    return {at: every[at] for at in starts if at < len(every)}
 
 
 def _phrases_in(texts: Sequence[_Text], frequent: Collection[tuple[str, ...]]) -> list[set[tuple[str, ...]]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.insight import wording
 from otel_rl.insight.samples.faults import faults
 from otel_rl.insight.samples.mismatch import Those, mismatch
 from otel_rl.insight.samples.parting import parting
+from otel_rl.insight.samples.phrases import phrases
 from otel_rl.insight.samples.remark import Remark
 from otel_rl.insight.samples.turns import evenly
 
@@ -19,19 +20,28 @@ if TYPE_CHECKING:
     from otel_rl.archive.reader import RunReader
     from otel_rl.insight.samples.sample import Phrase, Sample
 
-_STEPS_OF_TOKENS = 6
+_STEPS_OF_TOKENS = 5
 """Steps whose lists of tokens are read: they are most of an archive."""
 
 
-def remarks(run: RunReader, samples: Sequence[Sample], found: Sequence[Phrase]) -> list[Remark]:
-    """Return what samples of a run say, with phrases that were found in them."""
+class Said(NamedTuple):
+    """What samples say: the phrases that pay, a remark on each of them, and the other remarks."""
+
+    phrases: list[Phrase]
+    of_phrases: list[Remark]
+    others: list[Remark]
+
+
+def remarks(run: RunReader, samples: Sequence[Sample]) -> Said:
+    """Return what samples of a run say."""
     if not samples:
-        return []
+        return Said([], [], [])
     steps = sorted({one.step for one in samples})
     with ThreadPoolExecutor(1) as beside:  # the database does not hold the interpreter
         of_tokens = beside.submit(mismatch, run, _of_tokens(samples, evenly(steps, _STEPS_OF_TOKENS)))
+        found = phrases(samples)
         of_texts = [*faults(samples), *parting(samples)]
-    return [*(_of_phrase(one, steps[-1]) for one in found), *of_tokens.result(), *of_texts]
+    return Said(found, [_of_phrase(one, steps[-1]) for one in found], [*of_tokens.result(), *of_texts])
 
 
 def _of_tokens(samples: Sequence[Sample], steps: Sequence[int]) -> Those:
