@@ -125,8 +125,10 @@ class Agent:
         section = "ray" if manifest.dialect in ("nemo_rl", "skyrl") else "hardware"
         state, stragglers = self._pipeline.reducer.state, self._pipeline.reducer.stragglers
         watch = None if once or of_archive or manifest.sends else WaitWatch(state, stragglers)
-        measurements = Measurements(self._poller, self._instruments, forensics, vocabulary, flush_interval, section)
-        stalls = Stalls(self._pipeline, measurements.gauges, how.stalled_after)
+        measurements = Measurements(
+            *(self._poller, self._instruments, forensics, vocabulary, flush_interval, section), sends=manifest.sends
+        )
+        stalls = Stalls(self._pipeline, measurements.gauges, how.stalled_after, self._source.heard)
         self._loop = Loop(
             self._source,
             self._pipeline,

@@ -12,14 +12,14 @@ from otel_rl.agent.analysis.hang_watch import HangWatch, Place, Process
 from otel_rl.agent.hardware.measurement import Point, Work
 from otel_rl.agent.hardware.work import work_of
 from otel_rl.agent.steps.assemble import identified
-from otel_rl.agent.steps.state import is_remote
+from otel_rl.agent.steps.state import is_remote, machine_of
 from otel_rl.archive.now import Stalled
 from otel_rl.errors.sinks import log_of
 from otel_rl.export import Event
 from otel_rl.semconv import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from otel_rl.agent.analysis.hang_watch import Change, Verdict
     from otel_rl.agent.output.gauges import Gauges
@@ -46,11 +46,12 @@ class Stalls:
         pipeline: Has what is known of the processes.
         gauges: The last measurements of the GPUs.
         after: Seconds after which each phase is late; 0 for the time that is learned.
+        heard: Returns when another machine sent something last, in Unix nanoseconds; 0 if it is unknown.
     """
 
-    def __init__(self, pipeline: Pipeline, gauges: Gauges, after: float) -> None:
+    def __init__(self, pipeline: Pipeline, gauges: Gauges, after: float, heard: Callable[[str], int]) -> None:
         self._reducer, self._vocabulary, self._gauges = pipeline.reducer, pipeline.vocabulary, gauges
-        self._watch = HangWatch(pipeline.reducer.usual, after)
+        self._watch, self._heard = HangWatch(pipeline.reducer.usual, after), heard
         self._looked_at = -math.inf
 
     def look(self, now: int, steady: float) -> list[Event]:
@@ -83,6 +84,7 @@ class Stalls:
                 usual_s=one.usual.seconds,
                 deadline_s=one.usual.deadline,
                 evidence=one.evidence,
+                silent_since_unix_nano=one.silent_since,
             )
             for one in verdicts
         )
@@ -115,12 +117,18 @@ class Stalls:
         if (span := _phase(journal)) is not None:
             if role and categories().get(self._vocabulary.phase(span.name)) == "idle":
                 return None
-            return Process(name, role, Place(progress, span.name, span.part, span.time), journal.last_time)
+            place = Place(progress, span.name, span.part, span.time)
+            return Process(name, role, place, journal.last_time, arrived=self._arrived(name, journal))
         if role:
             return None  # it waits for work
         has_begun = journal.uses_steps and (step >= 0 or journal.step_ended_at > 0)
         place = Place(progress, "", "", journal.last_time)
-        return Process(name, role, place, journal.last_time, None if has_begun else _STARTS_S)
+        deadline = None if has_begun else _STARTS_S
+        return Process(name, role, place, journal.last_time, deadline, self._arrived(name, journal))
+
+    def _arrived(self, name: str, journal: Journal) -> int:
+        """Return when the machine of a process sent something last; 0 for this one."""
+        return (self._heard(machine_of(name)) or journal.last_time) if is_remote(name) else 0
 
     def _work(self, name: str, journal: Journal) -> Work:
         started = journal.started
@@ -149,7 +157,7 @@ class Stalls:
         }
         attributes = {name: value for name, value in known.items() if value is not None and value != ""}
         name = semconv.EVENT_PHASE_RESUMED if is_withdrawn else semconv.EVENT_PHASE_STALLED
-        logger.warning("%s", _sentence(journal.label, len(group) - 1, verdict, age, is_withdrawn=is_withdrawn))
+        logger.warning("%s", _sentence(journal, len(group) - 1, verdict, age, is_withdrawn=is_withdrawn))
         step = verdict.place.progress[0]
         rank = journal.started.rank
         return identified(journal, Event(name, now, attributes, None if step < 0 else step, rank))
@@ -169,13 +177,17 @@ def _groups(changes: Sequence[Change], journals: Mapping[str, Journal]) -> list[
     found: dict[tuple[object, ...], list[Change]] = {}
     for one in sorted(changes, key=lambda one: one.verdict.place.since):
         verdict, is_withdrawn = one
-        where = journals[verdict.name].started.role, verdict.place[:3]
+        started = journals[verdict.name].started
+        where = started.host if verdict.silent_since else (started.role, verdict.place[:3])
         found.setdefault((where, verdict.kind, verdict.scope, is_withdrawn), []).append(one)
     return [*found.values()]
 
 
-def _sentence(label: str, others: int, verdict: Verdict, age: float, *, is_withdrawn: bool) -> str:
-    who = f"{label} and {others} more" if others else label
+def _sentence(journal: Journal, others: int, verdict: Verdict, age: float, *, is_withdrawn: bool) -> str:
+    who = f"{journal.label} and {others} more" if others else journal.label
+    if verdict.kind == "silent":
+        host = journal.started.host
+        return f"{who}: {host} is heard again" if is_withdrawn else f"{who} on {host}: {verdict.evidence}"
     where = f"in {verdict.place.phase}" if verdict.place.phase else "outside of any phase"
     if is_withdrawn:
         return f"{who} went on after {age:.0f} s {where}"

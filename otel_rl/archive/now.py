@@ -120,7 +120,7 @@ class Stalled(msgspec.Struct, frozen=True, kw_only=True):
     """A process that does not go on.
 
     Attributes:
-        kind: "slow" if it works, "hung" otherwise.
+        kind: "slow" if it works, "silent" if nothing arrives from its machine, "hung" otherwise.
         scope: "job" if no rank that the agent follows goes on, "process" otherwise.
         role: Its role; empty for a trainer rank.
         rank: Its rank.
@@ -131,9 +131,10 @@ class Stalled(msgspec.Struct, frozen=True, kw_only=True):
         usual_s: Median time of the phase; `None` if it never ended before.
         deadline_s: Time after which it counts as stalled.
         evidence: What it does.
+        silent_since_unix_nano: When its machine sent something last, if it is silent; 0 otherwise.
     """
 
-    kind: Literal["hung", "slow"]
+    kind: Literal["hung", "slow", "silent"]
     scope: Literal["process", "job"]
     role: str = ""
     rank: int
@@ -144,6 +145,7 @@ class Stalled(msgspec.Struct, frozen=True, kw_only=True):
     usual_s: float | None = None
     deadline_s: float
     evidence: str = ""
+    silent_since_unix_nano: int = 0
 
 
 class Curve(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from otel_rl.autopsy.activity import python_frames, thread_activity
 from otel_rl.autopsy.causes import KINDS
 from otel_rl.autopsy.graph import graph_of
 from otel_rl.insight import wording
-from otel_rl.insight.hang import lives
+from otel_rl.insight.hang import how_silent, lives, silent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -49,7 +49,7 @@ def verdict_of(machines: Sequence[Machine], nows: Sequence[Now], at: int, *, is_
     causes = _causes(graph, machines)
     causes.sort(key=lambda one: (_ORDER[one.kind], -len(one.waiters)))
     live = [now for now in nows if lives(now, at)]
-    is_late = is_suspected or any(one.kind == "hung" for now in live for one in now.stalled)
+    is_late = is_suspected or any(one.kind != "slow" for now in live for one in now.stalled)
     vain = {one.cause for now in live for one in now.waits if one.cause}
     serious = [one for one in causes if is_late or vain or (KINDS[one.kind].sure == "certain" and one.waiters)]
     if not serious:
@@ -67,7 +67,7 @@ def verdict_of(machines: Sequence[Machine], nows: Sequence[Now], at: int, *, is_
             f"{graph.nodes[key].name} {graph.nodes[key].activity.text}{_at(graph.nodes[key])}"
             for key in sorted(cause.waiters)
         ),
-        evidence=tuple(_evidence(nodes, machines, at)),
+        evidence=tuple(_evidence(nodes, machines, nows, at)),
         advice=kind.advice.format(pid=first.seen.pid if first.seen else "PID", host=first.host or "its machine"),
     )
 
@@ -195,7 +195,9 @@ def _apart(nodes: Sequence[Node]) -> str:
     return "; ".join(f"{wording.names([one.name for one in found], _MOST_NAMED)} {place}" for place, found in ordered)
 
 
-def _evidence(nodes: Iterable[Node], machines: Sequence[Machine], at: int) -> Iterable[str]:
+def _evidence(nodes: Iterable[Node], machines: Sequence[Machine], nows: Sequence[Now], at: int) -> Iterable[str]:
+    if quiet := silent(nows, at):
+        yield how_silent(quiet)
     for node in list(nodes)[:_MOST_NAMED]:
         seen = node.seen
         if node.now is not None:

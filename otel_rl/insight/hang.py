@@ -30,6 +30,7 @@ class Standing(NamedTuple):
         ranks: The ranks that it happened to, the first one first.
         role: Their role; empty for trainer ranks.
         phase: The phase in which it happened; empty if it is unknown.
+        silent: The machines from which nothing arrives.
     """
 
     state: State
@@ -38,6 +39,7 @@ class Standing(NamedTuple):
     ranks: tuple[int, ...] = ()
     role: str = ""
     phase: str = ""
+    silent: tuple[str, ...] = ()
 
 
 def lives(now: Now, at: int) -> bool:
@@ -64,51 +66,76 @@ def how_gone(missing: Sequence[ProcessNow], hosts: set[str]) -> str:
     return f"{_who(first, hosts)} {how} at {wording.clock(first.last_unix_nano)}{then}"
 
 
+def silent(nows: Sequence[Now], at: int) -> list[Stalled]:
+    """Return the late processes of machines from which nothing arrives."""
+    return [one for now in nows if lives(now, at) for one in now.stalled if one.kind == "silent"]
+
+
+def how_silent(found: Sequence[Stalled]) -> str:
+    """Return which machines are silent, since when, and the names of their processes."""
+    hosts = _hosts(found)
+    since = wording.clock(min(one.silent_since_unix_nano for one in found))
+    who = wording.names([_who(one, set(hosts)) for one in found], _MOST_NAMED)
+    return f"nothing arrives from {wording.names(hosts, _MOST_NAMED)} since {since}; {who} may be well"
+
+
 def going(nows: Sequence[Now], at: int) -> Standing:
     """Return the standing of a run whose agents live: it goes on or hangs, with or without all of its processes."""
-    missing = gone(nows)
-    hung = hang(nows, at)
-    if not missing:
-        return hung or Standing("live")
-    first = missing[0]
-    reason = how_gone(missing, {one.host for now in nows for one in now.processes})
-    ranks = tuple(one.rank for one in missing if one.role == first.role)
-    if hung is not None:
-        return hung._replace(
-            reason=f"{reason}; {hung.reason}", ranks=hung.ranks if first.role else (*hung.ranks, *ranks)
-        )
-    return Standing("live", reason, None, ranks, first.role)
+    missing, quiet = gone(nows), silent(nows, at)
+    stands = hang(nows, at) or Standing("live")
+    reasons = [how_gone(missing, {one.host for now in nows for one in now.processes})] if missing else []
+    reasons += [how_silent(quiet)] if quiet else []
+    reasons += [stands.reason] if stands.reason else []
+    absent = missing or quiet
+    role = absent[0].role if absent else ""
+    ranks = tuple(one.rank for one in absent if one.role == role)
+    if stands.state == "live":
+        stands = stands._replace(ranks=ranks, role=role)
+    elif missing and not role:
+        stands = stands._replace(ranks=(*stands.ranks, *ranks))
+    return stands._replace(reason="; ".join(reasons), silent=_hosts(quiet))
 
 
 def hang(nows: Sequence[Now], at: int) -> Standing | None:
-    """Return the standing of a run of which no rank goes on, as its agents found; `None` if one does.
+    """Return the standing of a run of which no rank goes on, as its agents found; `None` if one does, or may.
+
+    If the others wait for machines that are silent, the reason names these others alone.
 
     Args:
         nows: What the agents of the run wrote last; without a head, each machine has one.
         at: The time in Unix nanoseconds.
     """
     live = [now for now in nows if lives(now, at) and _ranks(now)]
-    hung = [[one for one in now.stalled if one.kind == "hung" and one.scope == "job"] for now in live]
-    if not live or not all(hung):
+    verdicts = [[one for one in now.stalled if one.kind != "slow" and one.scope == "job"] for now in live]
+    if not live or not all(verdicts):
         return None
     ranks = [one for now in live for one in _ranks(now)]
-    first = min((one for found in hung for one in found), key=lambda one: one.since_unix_nano)
-    culprits = [one for found in hung for one in found if one.phase == first.phase]
-    named = {(one.rank, one.host) for one in culprits}
+    stuck = [one for found in verdicts for one in found]
+    hung = [one for one in stuck if one.kind == "hung"]
+    first = min(hung or stuck, key=lambda one: one.since_unix_nano)
+    culprits = [one for one in hung if one.phase == first.phase] or stuck
+    named, quiet = {(one.rank, one.host) for one in culprits}, set() if hung else {*_hosts(stuck)}
+    others = [one for one in ranks if (one.rank, one.host) not in named and one.host not in quiet]
+    if not (hung or others):
+        return None  # nothing is known of any rank
     hosts = {one.host for one in ranks}
     who = wording.names([_who(one, hosts) for one in culprits], _MOST_NAMED)
     verb = "is" if len(culprits) == 1 else "are"
     where = f"{verb} in {first.phase}" if first.phase else f"{verb} outside of any phase"
-    others = {one.phases[-1].name for one in ranks if one.phases and (one.rank, one.host) not in named}
-    rest = f"; the others wait in {wording.names(sorted(others))}" if others else ""
-    reason = f"{who} {where} for {wording.seconds((at - first.since_unix_nano) / _NS)}{rest}"
+    known = [f"{who} {where} for {wording.seconds((at - first.since_unix_nano) / _NS)}"] if hung else []
+    phases = {one.phases[-1].name for one in others if one.phases}
+    known += [f"the others wait in {wording.names(sorted(phases))}"] if phases else []
     step = next((one.step for one in ranks if (one.rank, one.host) == (first.rank, first.host)), None)
-    return Standing("hung", reason, step, tuple(one.rank for one in culprits), "", first.phase)
+    return Standing("hung", "; ".join(known), step, tuple(one.rank for one in culprits), "", first.phase)
 
 
 def _ranks(now: Now) -> list[ProcessNow]:
     """Return the ranks that live, of those that an agent follows."""
     return [one for one in now.processes if not one.role and one.outcome is None]
+
+
+def _hosts(found: Sequence[Stalled]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.host for one in found))
 
 
 def _who(one: Stalled | ProcessNow, hosts: set[str]) -> str:

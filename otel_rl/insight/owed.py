@@ -10,7 +10,7 @@ import msgspec
 
 from otel_rl.archive.now import Wait, read_now
 from otel_rl.insight import wording
-from otel_rl.insight.hang import going, gone, how_gone, lives
+from otel_rl.insight.hang import going, gone, how_gone, how_silent, lives, silent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,8 +83,12 @@ def _opening(nows: Sequence[Now], waits: Sequence[Wait], at: int, *, is_over: bo
     elif not waits:
         yield from (f"{reason}." for reason in [going(nows, at).reason] if reason)
         yield "No process is known to wait for another one. If the run hangs, `otel-rl autopsy` looks at the stacks."
-    elif missing := [one for one in gone(nows) if f"{one.role or 'rank'} {one.rank}" not in _culprits(waits)]:
-        yield f"{how_gone(missing, {one.host for now in nows for one in now.processes})}."
+    else:
+        missing = [one for one in gone(nows) if f"{one.role or 'rank'} {one.rank}" not in _culprits(waits)]
+        if missing:
+            yield f"{how_gone(missing, {one.host for now in nows for one in now.processes})}."
+        if quiet := silent(nows, at):
+            yield f"{how_silent(quiet)}."
 
 
 def _sentences(waits: Sequence[Wait]) -> Iterator[str]:

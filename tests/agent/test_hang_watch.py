@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -229,6 +230,50 @@ def test_a_hung_process_that_works_again() -> None:
         (21, "rank0", "withdrawn"),
         (31, "rank0", "slow"),
     ]
+
+
+def remote(heard: Sequence[range], until: int, moves_at: int = 1 << 30) -> list[tuple[float, str, str]]:
+    """Return the verdicts on two ranks in one phase; the second one's machine sends every 10 s in some ranges.
+
+    At a time the second rank begins another phase, as records say that its machine sends after a silence.
+    """
+    watch = HangWatch(UsualTimes(), 20)
+    found, arrived = [], 1
+    for now in range(until):
+        arrived = now * S + 1 if now % 10 == 0 and any(now in one for one in heard) else arrived
+        phase = "update" if now >= moves_at else "generate"
+        ranks = [
+            Process("rank0", "", Place((0, 0), "generate", "", 0), 0),
+            Process("rank1@b", "", Place((0, 0), phase, "", 0), 0, arrived=arrived),
+        ]
+        works = {name: Work(0.0 if name == "rank0" else math.nan) for name in watch.suspects(now)}
+        found += [(float(now), one) for one in watch.look(ranks, works, now)]
+    return [one[:3] for one in said(found)]
+
+
+def test_a_machine_that_is_silent() -> None:
+    """It is named alone, and the rank that may wait for it is not; a rank of a machine that sends hangs at once."""
+    assert remote([range(11)], 90) == [(40, "rank1@b", "silent")]
+    assert remote([range(90)], 90) == [(20, "rank0", "hung"), (20, "rank1@b", "hung")]
+
+
+def test_a_machine_that_is_heard_again() -> None:
+    """The verdict is withdrawn: the rank has gone on meanwhile, or it has its time again before it hangs."""
+    went_on = remote([range(11), range(60, 200)], 79, moves_at=60)
+    stands = remote([range(11), range(60, 200)], 90)
+
+    assert went_on[:2] == [(40, "rank1@b", "silent"), (60, "rank1@b", "withdrawn")]
+    assert stands == [
+        (40, "rank1@b", "silent"),
+        (60, "rank1@b", "withdrawn"),
+        (80, "rank0", "hung"),
+        (80, "rank1@b", "hung"),
+    ]
+
+
+def test_a_hang_before_the_silence() -> None:
+    """A process that was seen to hang is not said to be well because its machine is silent later."""
+    assert remote([range(31)], 200) == [(20, "rank0", "hung"), (20, "rank1@b", "hung")]
 
 
 def test_a_hang_teaches_little() -> None:

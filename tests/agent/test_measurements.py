@@ -35,6 +35,16 @@ class Bench:
         return list(self.measurements.collect(self.journals, [], now, all_of_it=all_of_it))
 
 
+def test_a_machine_that_measures_nothing(bench: Bench) -> None:
+    """To a head it sends an empty measurement every 10 s, as long as its processes live."""
+    bench.measurements._sends = True
+    found = [one for at in range(25) for one in bench.collect(at * S + 20 * S)]
+    bench.journals["rank0"].over = True
+
+    assert found == [Machine(second, second * S, {}) for second in (20, 30, 40)]
+    assert bench.collect(100 * S) == []
+
+
 @pytest.fixture
 def bench() -> Bench:
     return Bench()

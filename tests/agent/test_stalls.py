@@ -25,7 +25,7 @@ AFTER = 10
 def watching(reducer: Reducer) -> Stalls:
     """Return the watch of processes that have no CPU time, since they are records alone."""
     pipeline = SimpleNamespace(reducer=reducer, vocabulary=Vocabulary("verl"))
-    return Stalls(cast("Pipeline", pipeline), Gauges("host"), AFTER)
+    return Stalls(cast("Pipeline", pipeline), Gauges("host"), AFTER, lambda host: 5 * S if host == "b" else 0)
 
 
 def span(number: int, name: str, at: int) -> SpanStarted:
@@ -84,6 +84,22 @@ def test_processes_that_hang_together() -> None:
     (event,) = looked(watching(reducer), 3, 30)
 
     assert (event.rank, event.attributes["rl.stall.ranks"]) == (0, [0, 1, 2])
+
+
+def test_a_silent_machine(caplog: pytest.LogCaptureFixture) -> None:
+    """One event for its processes, wherever they are; it says since when nothing arrives."""
+    reducer = reducing()
+    for rank in range(2):
+        feed(reducer, f"rank{rank}@b", started(rank), StepStarted(0, 0, b""), span(1, f"gen{rank}", 0))
+    stalls = watching(reducer)
+    with caplog.at_level(logging.WARNING):
+        (event,) = looked(stalls, 0, 60)
+
+    assert (event.attributes["rl.stall.kind"], event.attributes["rl.stall.ranks"]) == ("silent", [0, 1])
+    assert {(one.kind, one.silent_since_unix_nano) for one in stalls.shown()} == {("silent", 5 * S)}
+    assert [one.getMessage() for one in caplog.records] == [
+        "rank 0 and 1 more on host: nothing has arrived from its machine for 30 s; it may be well"
+    ]
 
 
 def test_threads_of_one_process() -> None:

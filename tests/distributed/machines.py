@@ -118,6 +118,10 @@ class Cluster:
         """Let the ranks go on after step 20."""
         (self.directory / "go").touch()
 
+    def agent_of(self, node: int) -> int:
+        """Return the process id of the agent of a machine."""
+        return agent_start.read_status(directories.at(self.dirs[node * self._local])).pid
+
     def kill_agent(self, node: int) -> None:
         """Kill the agent of a machine; its supervisor starts another one."""
         directory = directories.at(self.dirs[node * self._local])

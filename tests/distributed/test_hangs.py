@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from otel_rl.archive.now import read_now
 from otel_rl.export import Event
 from tests.collector import free_port, wait_for
+from tests.distributed.machines import Cluster, head
 from tests.processes import items_of, start_python
 from tests.real_parts import needs
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from otel_rl.archive.now import Stalled
 
-pytestmark = [needs("torch"), pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 AFTER = 5
 _TRAINER = """
 import os, time, torch, otel_rl
@@ -49,6 +51,7 @@ dist.destroy_process_group()
 """
 
 
+@needs("torch")
 def test_a_stopped_and_a_slow_rank(tmp_path: Path) -> None:
     """The stopped rank is named within two deadlines, once, until it goes on; one that works on is slow."""
     shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
@@ -85,3 +88,29 @@ def test_a_stopped_and_a_slow_rank(tmp_path: Path) -> None:
     ]
     assert ("rl.phase.stalled", "slow") in [(one.name, one.attributes["rl.stall.kind"]) for one in events[2:]]
     assert "rank 1 hangs in" in (run / "agent.log").read_text()
+
+
+def test_a_machine_that_sends_nothing(tmp_path: Path) -> None:
+    """If the agent of a machine is stopped, the head says that the machine is silent, until it sends again.
+
+    Another machine sends also while its rank records nothing: that rank hangs.
+    """
+    cluster = Cluster(tmp_path, [head()] * 2, local=1, pause=0.5, deadline=120, OTEL_RL_STALLED_AFTER=str(AFTER))
+
+    def stalled() -> dict[tuple[int, str], int]:
+        found = (one for now in read_now(cluster.dirs[0]) for one in now.stalled)
+        return {(one.rank, one.kind): one.silent_since_unix_nano for one in found}
+
+    wait_for(lambda: len(cluster.rows) >= 5, "no rows", 90)
+    stopped_at = time.time_ns()
+    os.kill(cluster.agent_of(1), signal.SIGSTOP)
+    wait_for(lambda: (1, "silent") in stalled(), "it is not silent", 90)
+    silent = stalled()
+    os.kill(cluster.agent_of(1), signal.SIGCONT)
+    wait_for(lambda: (1, "hung") in stalled(), "it does not hang", 60)
+    cluster.go()
+    cluster.finish()
+
+    assert [*silent] == [(1, "silent")]
+    assert abs(silent[1, "silent"] - stopped_at) < 15e9
+    cluster.check()

@@ -15,12 +15,13 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
 from otel_rl.agent.input.receiver import Receiver
-from otel_rl.export import Span
+from otel_rl.export import Machine, RunInfo, Span
 from otel_rl.journal.record_events import INDEX, JOURNAL, to_event
 from otel_rl.journal.records import Logged
 from otel_rl.otlp.bridge.http import HttpServer
 from otel_rl.setup.head import parse
 from otel_rl.setup.tokens import Tokens
+from otel_rl_exporters.head import HeadExporter
 from tests.bridge.bridges import any_value, pairs, step_metrics
 from tests.bridge.test_http import Taken
 from tests.clients import programs
@@ -280,6 +281,18 @@ def test_the_agent_s_own_rows_go_in_no_circle(receiver: tuple[Receiver, str]) ->
 
     assert answer == (200, b"")
     assert receiver[0].refusals.records == 1
+
+
+def test_a_machine_that_only_lives(receiver: tuple[Receiver, str]) -> None:
+    """An empty measurement is not passed on; it says that the machine is there."""
+    head_agent, address = receiver
+    exporter = HeadExporter(RunInfo("run-7", "p", "n", ".", {"rl.run.id": "run-7"}), address=address)
+    before = time.time_ns()
+    exporter.export([Machine(1, 1, {})])
+    exporter.shutdown()
+
+    assert [at >= before for at in head_agent.heard.values()] == [True]
+    assert head_agent.accepted.pop() == []
 
 
 def test_only_machines_of_the_run_are_waited_for(receiver: tuple[Receiver, str]) -> None:

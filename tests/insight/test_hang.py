@@ -9,7 +9,7 @@ import pytest
 
 import otel_rl
 from otel_rl.archive.now import OpenPhase, Stalled, read_now
-from otel_rl.insight import facts_of
+from otel_rl.insight import facts_of, wording
 from otel_rl.insight.hang import gone, hang
 from otel_rl.insight.owed import owed
 from otel_rl.view.terminal.present import present_of
@@ -97,6 +97,37 @@ def test_a_rank_that_came_back(tmp_path: Path, others: list[ProcessNow]) -> None
     place = written(tmp_path, processes=[process(0), lost(last_unix_nano=AT - 9 * S), *others], time_unix_nano=AT)
 
     assert gone(read_now(place.path)) == []
+
+
+def quiet(rank: int, **changes: Any) -> Stalled:
+    return stalled(rank, kind="silent", host="node1", phase="gen", silent_since_unix_nano=AT - 99 * S, **changes)
+
+
+def test_a_rank_of_a_silent_machine(tmp_path: Path) -> None:
+    """While others go on the run is live; all viewers name the machine, and say that the rank may be well."""
+    ranks = [process(0, host="node0", last_unix_nano=AT), process(1, host="node1", last_unix_nano=AT - 99 * S)]
+    place = written(tmp_path, processes=ranks, stalled=(quiet(1, scope="process"),), time_unix_nano=AT, waits=())
+    first = facts_of(otel_rl.open_run(place.path), at_unix_nano=AT).findings[0]
+    shown = present_of(place, AT)
+    reason = f"nothing arrives from node1 since {wording.clock(AT - 99 * S)}; rank 1 may be well"
+
+    assert (shown.state, shown.reason) == ("live", reason)
+    assert (first.severity, first.evidence.ranks) == ("warning", (1,))
+    assert first.sentence.startswith(f"N{reason[1:]}: 0 steps in")
+    assert "agent.log" in first.advice
+    assert owed(place, AT).sentences[0] == f"{reason}."
+
+
+def test_ranks_that_wait_for_a_silent_machine(tmp_path: Path) -> None:
+    """The run hangs if all others wait; if no rank is heard, nothing is known."""
+    ranks = [process(rank, host=f"node{rank}") for rank in range(2)]
+    waits = written(tmp_path / "a", processes=ranks, stalled=(quiet(1),), time_unix_nano=AT)
+    alone = written(tmp_path / "b", processes=ranks[1:], stalled=(quiet(1),), time_unix_nano=AT)
+
+    assert re.fullmatch(
+        r"nothing arrives from node1 since .*; the others wait in generate", present_of(waits, AT).reason
+    )
+    assert (present_of(waits, AT).state, present_of(alone, AT).state) == ("hung", "live")
 
 
 def test_a_wait_that_can_never_end_is_a_finding(tmp_path: Path) -> None:

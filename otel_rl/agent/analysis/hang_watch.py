@@ -9,7 +9,11 @@ another place, and of these the ones that got there first.
 A late process that works is slow; otherwise it hangs. Work is CPU time, bytes, records, tokens or a busy GPU. The use
 of a CPU or a GPU alone is not proof, because a rank may spin in a collective: after four deadlines it counts no longer.
 
-A verdict is withdrawn when its process goes on: it leaves the phase, or works again after it hung.
+Of a process on another machine only what arrives is known. It hangs if its machine has sent something since it is late.
+If nothing arrives, the machine is silent, whatever its processes do; the others may wait for them.
+
+A verdict is withdrawn when its process goes on: it leaves the phase, works again after it hung, or its
+machine is heard again.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
     from otel_rl.agent.analysis.usual_times import UsualTimes
     from otel_rl.agent.hardware.measurement import Work
 
-Kind = Literal["hung", "slow"]
+Kind = Literal["hung", "slow", "silent"]
 Scope = Literal["process", "job"]
 _SPINS_AFTER = 4.0
 """Deadlines after which a busy CPU or GPU is not a sign of progress."""
@@ -37,6 +41,8 @@ _LEAST_CPU = 0.2
 _LEAST_GPU = 0.05
 _LEAST_BYTES = 1 << 20
 """Bytes per second."""
+_QUIET_S, _SILENT_S = 15.0, 30.0
+"""Seconds without anything from a machine, which sends every 10 s: until then it is well, and from then on silent."""
 _SAMPLES = 8
 _LEAST_WINDOW_S = 2.0
 
@@ -60,7 +66,8 @@ class Place(NamedTuple):
 class Process(NamedTuple):
     """A process that lives: its name, role, place, and when it recorded something last, in Unix nanoseconds.
 
-    `deadline` is a time in seconds that takes the place of the learned one: of a process that starts, say.
+    `deadline` is a time in seconds that takes the place of the learned one: of a process that starts, say. `arrived` is
+    when its machine sent something last, if it is another one; 0 for this machine.
     """
 
     name: str
@@ -68,6 +75,7 @@ class Process(NamedTuple):
     place: Place
     heard: int
     deadline: float | None = None
+    arrived: int = 0
 
 
 class Verdict(NamedTuple):
@@ -75,11 +83,12 @@ class Verdict(NamedTuple):
 
     Attributes:
         name: Its name.
-        kind: "slow" if it works, "hung" otherwise.
+        kind: "slow" if it works, "silent" if nothing arrives from its machine, "hung" otherwise.
         scope: "job" if no rank goes on, "process" otherwise.
         place: Where it is.
         usual: How long it usually is there.
         evidence: What it does, in words.
+        silent_since: When its machine sent something last, if it is silent; 0 otherwise.
     """
 
     name: str
@@ -88,6 +97,7 @@ class Verdict(NamedTuple):
     place: Place
     usual: Usual
     evidence: str
+    silent_since: int = 0
 
 
 class Change(NamedTuple):
@@ -107,12 +117,23 @@ class _Followed(msgspec.Struct):
     process: Process
     since: float
     usual: Usual
+    heard_at: float
     verdict: Verdict | None = None
     samples: deque[_Sample] = msgspec.field(default_factory=deque)
 
     @property
     def deadline(self) -> float:
         return self.usual.deadline
+
+    def quiet(self, now: float) -> float:
+        """Return the seconds without anything from its machine, if they leave open what it does; 0 otherwise."""
+        seconds = now - self.heard_at
+        is_known = not self.process.arrived or seconds <= min(now - self.since - self.deadline, _QUIET_S)
+        return 0.0 if is_known else seconds
+
+    @property
+    def is_silent(self) -> bool:
+        return self.verdict is not None and self.verdict.kind == "silent"
 
     @property
     def is_stopped(self) -> bool:
@@ -152,7 +173,7 @@ class HangWatch:
         ranks = [one for one in self._followed.values() if not one.process.role]
         stuck = [one for one in ranks if one.process.name in late]
         stuck = _unexcused(stuck, [one for one in ranks if one.process.name not in late])
-        found = [*_behind(stuck), *(one for name in late if (one := self._followed[name]).process.role)]
+        found = [*_behind(stuck, now), *(one for name in late if (one := self._followed[name]).process.role)]
         youngest = max((one.since for one in ranks), default=now)
         for one in {id(one): one for one in [*found, *self._judged(late)]}.values():
             changes += self._judge(one, _scope(one, youngest, now), now)
@@ -170,32 +191,45 @@ class HangWatch:
         for process in processes:
             known = self._followed.get(process.name)
             if known is not None and known.process.place == process.place:
+                if known.process.arrived != process.arrived:
+                    known.heard_at = now
+                    changes += _begun_again(known, now) if known.is_silent else []
                 known.process = process
                 continue
             if known is not None:
                 changes += _withdrawn(known)
             usual = self._usual.of((process.role, process.place.phase, process.place.part))
             deadline = process.deadline or self._fixed or usual.deadline
-            self._followed[process.name] = _Followed(process, now, usual._replace(deadline=deadline))
+            self._followed[process.name] = _Followed(process, now, usual._replace(deadline=deadline), now)
         return changes
 
     def _judge(self, one: _Followed, scope: Scope, now: float) -> list[Change]:
         works, evidence = _works(one, now)
-        before = one.verdict
+        before, quiet = one.verdict, one.quiet(now)
         if before is not None and before.kind == "hung" and works:
-            changes = _withdrawn(one)
-            one.since, one.verdict = now, None  # it has its time again
-            one.samples.clear()
-            return changes
-        kind: Kind = "slow" if works else "hung"
-        if before is not None and (before.kind, before.scope) == (kind, scope):
+            return _begun_again(one, now)
+        kind: Kind = "silent" if quiet else "slow" if works else "hung"
+        if before is not None and ((before.kind, before.scope) == (kind, scope) or (quiet and before.kind == "hung")):
             return []
-        one.verdict = Verdict(one.process.name, kind, scope, one.process.place, one.usual, evidence)
+        if quiet:
+            if quiet < _SILENT_S:
+                return []
+            evidence = f"nothing has arrived from its machine for {quiet:.0f} s; it may be well"
+        since = one.process.arrived if quiet else 0
+        one.verdict = Verdict(one.process.name, kind, scope, one.process.place, one.usual, evidence, since)
         return [Change(one.verdict)]
 
 
 def _withdrawn(one: _Followed) -> list[Change]:
     return [] if one.verdict is None else [Change(one.verdict, is_withdrawn=True)]
+
+
+def _begun_again(one: _Followed, now: float) -> list[Change]:
+    """Withdraw the verdict on a process, and give it its time again."""
+    changes = _withdrawn(one)
+    one.since, one.verdict = now, None
+    one.samples.clear()
+    return changes
 
 
 def _window(one: _Followed) -> float:
@@ -242,10 +276,11 @@ def _unexcused(late: Sequence[_Followed], others: Iterable[_Followed]) -> list[_
     return [one for one in late if last is None or last > one.process.place.progress]
 
 
-def _behind(stuck: Sequence[_Followed]) -> Sequence[_Followed]:
+def _behind(stuck: Sequence[_Followed], now: float) -> Sequence[_Followed]:
     """Return the ranks that the others wait for."""
-    if stopped := [one for one in stuck if one.is_stopped]:
-        return stopped
+    found = [one for one in stuck if one.is_stopped] or [one for one in stuck if one.quiet(now)]
+    if found:
+        return found
     places: dict[tuple[object, ...], list[_Followed]] = {}
     for one in stuck:
         places.setdefault(one.process.place[:3], []).append(one)

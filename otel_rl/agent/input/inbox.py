@@ -84,7 +84,7 @@ class _Bringer:
                 journal = self._journal(of_machine(item.journal, self._host))
                 for n, raw in enumerate(item.records):
                     journal.receive(item.first + n, _decoder.decode(raw), now)
-        if measured := [item for item in items if isinstance(item, Machine)]:
+        if measured := [item for item in items if isinstance(item, Machine) and item.values]:
             self._inbox.put(measured)
 
     def shutdown(self) -> None:

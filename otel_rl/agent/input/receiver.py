@@ -72,6 +72,9 @@ class Receiver:
         ways: Functions that pass on metrics and logs of other programs, by signal.
         insecure: If true, other machines may send without TLS.
 
+    Attributes:
+        heard: When each machine of this run sent something last, in Unix nanoseconds.
+
     Raises:
         OSError: The address cannot be listened on.
         SettingsError: The address is `https://`, and there is no certificate; or it is open to other machines.
@@ -100,6 +103,7 @@ class Receiver:
         self._measured_at: dict[str, int] = {}
         self._disk, self._outbox = disk.of_disk(journals), disk.of_outbox(outbox, limit_bytes)
         self.accepted = AcceptedItems()
+        self.heard: dict[str, int] = {}
         self._heard_at = 0.0
         self._over_since = 0.0
         self.refusals = Refusals()
@@ -228,8 +232,8 @@ class Receiver:
                 raise ValueError(f"these are records of run {run_id!r}, but this is the head of run {self._run_id!r}")
             if event.event_name == MACHINE:
                 machine = to_machine(event.time_unix_nano, decode.plain(event.body), attributes)
-                measured.setdefault(host, []).append(machine)
-                self._heard_at = time.monotonic()
+                measured.setdefault(host, []).extend([machine] if machine.values else [])  # else it only lives
+                self._hear(host)
                 return ""
             record = from_event(event.event_name, decode.plain(event.body))
             journal = of_machine(str(attributes[JOURNAL]), host)
@@ -240,7 +244,7 @@ class Receiver:
         except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
             return f"attribute {error} is missing" if isinstance(error, KeyError) else str(error)
         with self._lock:
-            self._heard_at = time.monotonic()
+            self._hear(host)
             if journal not in self._journals and len(self._journals) >= _MOST_JOURNALS:
                 raise Refusal(TOO_MUCH, f"{len(self._journals)} processes of other machines have sent records")
             of_process = self._of(journal)
@@ -249,6 +253,9 @@ class Receiver:
                 self._incomplete.add(journal)
             self._grown.add(journal)
         return ""
+
+    def _hear(self, host: str) -> None:
+        self._heard_at, self.heard[host] = time.monotonic(), time.time_ns()
 
     def _keep(self, measured: Mapping[str, Sequence[Machine]], peer: str) -> None:
         """Pass on the measurements that are new; senders repeat those that were not answered in time."""

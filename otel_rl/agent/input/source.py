@@ -90,6 +90,10 @@ class Source:
         if self._receiver is not None:
             self._receiver.tend(is_over=is_over, now=now)
 
+    def heard(self, host: str) -> int:
+        """Return when another machine sent something last, in Unix nanoseconds; 0 if it has not since the start."""
+        return 0 if self._receiver is None else self._receiver.heard.get(host, 0)
+
     def is_quiet(self, now: float) -> bool:
         """Return whether other machines have stopped sending."""
         return self._receiver is None or self._receiver.is_quiet(now)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _NS = 1_000_000_000
 _LOOK_EVERY_NS = 250_000_000
+_BEAT_S = 10.0
+"""The longest time in seconds in which a machine whose processes live sends nothing to its head."""
 _GPU_NAMES = {
     semconv.METRIC_HW_GPU_UTILIZATION: ("util", 100.0),
     semconv.METRIC_HW_GPU_MEMORY_USAGE: ("mem_gb", 2.0**-30),
@@ -53,6 +55,8 @@ class Measurements:
         vocabulary: Names of phases and metrics.
         flush_interval: Seconds.
         section: The first part of names in trackers.
+        sends: If true, they go to the head, which also learns from them that this machine lives: without any, an empty
+            one is sent.
 
     Attributes:
         gauges: The last of them.
@@ -66,10 +70,13 @@ class Measurements:
         vocabulary: Vocabulary,
         flush_interval: float,
         section: str,
+        *,
+        sends: bool = False,
     ) -> None:
         self._poller, self._instruments = poller, instruments
         self._forensics, self._vocabulary = forensics, vocabulary
-        self._flush_ns = round(flush_interval * _NS)
+        self._flush_ns = round((min(flush_interval, _BEAT_S) if sends else flush_interval) * _NS)
+        self._sends = sends
         self._prefix = f"{section}/node.{node_number(os.environ)}"
         self._usage = GpuUsage()
         self._waiting: dict[int, Machine] = {}
@@ -107,6 +114,8 @@ class Measurements:
             return []
         self._flushed_at = now
         left, self._waiting = self._waiting, {}
+        if self._sends and live and not left:
+            return [Machine(max(0, now - began) // _NS, now, {})]
         return [*left.values()]
 
     def _pass_on(self, measurement: Measurement, live: Mapping[str, Journal], began: int) -> None:

@@ -23,6 +23,7 @@ _ADVICE = {
 }
 _OUT_OF_MEMORY = "Lower the micro-batch, the length of completions, or the memory that the engine reserves."
 
+_SILENT = "See whether it is up and reaches the head; `agent.log` there says why it sends nothing."
 _HOST_MEMORY = "Give the job more host memory, or use fewer workers of data loaders and smaller caches."
 
 
@@ -50,7 +51,7 @@ def outcome(recorded: Recorded, summary: Summary, standing: Standing) -> list[Fi
 
 
 def _severity(standing: Standing, *, has_nothing: bool) -> Severity:
-    if has_nothing or (standing.state == "live" and standing.role):
+    if has_nothing or (standing.state == "live" and (standing.role or standing.silent)):
         return "warning"
     return "bad" if standing.state == "live" and standing.reason else _SEVERITIES.get(standing.state, "bad")
 
@@ -60,6 +61,8 @@ def _advice(recorded: Recorded, summary: Summary, standing: Standing) -> str:
         return _OUT_OF_MEMORY
     if "lack of host memory" in standing.reason:
         return _HOST_MEMORY
+    if standing.silent:
+        return _SILENT
     if standing.state == "live" and standing.reason:
         return "`otel-rl owes` says who waits for it. If nothing starts it again, end the run, and resume it."
     if standing.state == "hung":
@@ -85,7 +88,8 @@ def _sentence(recorded: Recorded, summary: Summary, standing: Standing) -> str:
             of_all = f" of {wording.integer(summary.total_steps)}" if summary.total_steps else ""
             if standing.reason:
                 reason = f"{standing.reason[:1].upper()}{standing.reason[1:]}"
-                return f"{reason}, and has not come back: {steps}{of_all} in {took}."
+                back = "" if standing.silent else ", and has not come back"
+                return f"{reason}{back}: {steps}{of_all} in {took}."
             if not summary.steps:
                 return f"Running for {took}, before its first step."
             return f"Running for {took}: {steps}{of_all}, {wording.seconds(summary.step_seconds)} each{resumed}."
