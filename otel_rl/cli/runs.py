@@ -47,5 +47,7 @@ class Run(click.ParamType):  # type: ignore[type-arg] # generic for type checker
         if isinstance(results[0], str) and value == NEWEST:
             raise click.ClickException(results[0])
         if isinstance(results[0], str):
-            self.fail(results[0], param, ctx)
+            takes_step = ctx is not None and any(one.name == "step" for one in ctx.command.params)
+            hint = f"; for a step of the newest run, give: {NEWEST} {value}" if takes_step and value.isdecimal() else ""
+            self.fail(f"{results[0]}{hint}", param, ctx)
         return results[0]

@@ -70,6 +70,14 @@ def facts_of(run: RunReader, *, at_unix_nano: int | None = None) -> Facts:
     return Facts(summary=summary, findings=_sorted(findings), shares=shares, metrics=recorded.main.names)
 
 
+def changes_in(recorded: Recorded) -> list[Finding]:
+    """Return what changed in a run: the time of its steps, and what differs from the last run of the project."""
+    if recorded.steps is None:
+        return []
+    changes = _said(change, recorded, step_changes(recorded), _said(straggler, recorded))
+    return [*changes, *_said(environment, recorded)]
+
+
 def _said(
     find: Callable[_Arguments, list[Finding]], *args: _Arguments.args, **kwargs: _Arguments.kwargs
 ) -> list[Finding]:

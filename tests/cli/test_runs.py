@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import otel_rl
+from otel_rl.cli import main
 from otel_rl.cli.runs import Run
 
 
@@ -74,3 +76,14 @@ def test_a_name_of_no_run(name: str) -> None:
 
     with pytest.raises(click.BadParameter):
         Run().convert(name, None, None)
+
+
+def test_the_number_of_a_step_in_place_of_a_run() -> None:
+    """Where a command takes a step too, the error says how to give one; others say nothing of steps."""
+    said = CliRunner().invoke(main, ["why", "17"])
+
+    assert "no run in runs has this id or name; for a step of the newest run, give: newest 17" in " ".join(
+        said.stderr.split()
+    )
+    with pytest.raises(click.BadParameter, match=r"this id or name$"):
+        Run().convert("17", None, None)

@@ -70,7 +70,9 @@ def test_a_refused_batch_is_counted_and_its_reason_logged(agents: Agents, caplog
         wait_for(lambda: thread.has_everything, "the batch is not settled")
 
     assert (thread.taken, thread.refused, thread.causes) == (0, 8, {"400": 1})
-    assert [record.getMessage() for record in caplog.records] == ["a: refused 8 items in the last request: no such field (1 so far)"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "a: refused 8 items in the last request: no such field (1 so far)"
+    ]
 
 
 def test_what_is_refused_of_a_batch_is_counted_alone(agents: Agents) -> None:

@@ -12,6 +12,7 @@ from otel_rl.archive.now import OpenPhase, Stalled, read_now
 from otel_rl.insight import facts_of, wording
 from otel_rl.insight.hang import gone, hang
 from otel_rl.insight.owed import owed
+from otel_rl.view.terminal.listing import table
 from otel_rl.view.terminal.present import present_of
 from tests.view.terminal.nows import S, process, wait, written
 
@@ -128,6 +129,17 @@ def test_ranks_that_wait_for_a_silent_machine(tmp_path: Path) -> None:
         r"nothing arrives from node1 since .*; the others wait in generate", present_of(waits, AT).reason
     )
     assert (present_of(waits, AT).state, present_of(alone, AT).state) == ("hung", "live")
+
+
+def test_the_list_marks_a_run_that_lacks_a_rank(tmp_path: Path) -> None:
+    """A run that goes on with all of its ranks has no mark, nor one whose processes have not recorded anything."""
+    lacks = present_of(written(tmp_path / "a", processes=[process(0), lost()], time_unix_nano=AT), AT)
+    whole = present_of(written(tmp_path / "b", processes=[process(0)], time_unix_nano=AT), AT)
+    empty = present_of(written(tmp_path / "c", processes=[], time_unix_nano=AT), AT)
+    _, *rows = ["".join(span.text for span in row) for row in table([lacks, whole, empty], 80, AT)]
+
+    assert ["● live !" in row for row in rows] == [True, False, False]
+    assert ["● live" in row for row in rows] == [True, True, True]
 
 
 def test_a_wait_that_can_never_end_is_a_finding(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import otel_rl
 from otel_rl.cli import main
 from otel_rl.export import Span
+from otel_rl.insight import facts_of
 from otel_rl.insight.why.answer import Why
 from otel_rl.insight.why.clocks import MOST_NS, Message, offsets
 from otel_rl.insight.why.conclude import why
@@ -112,6 +113,16 @@ def test_no_slow_step(tmp_path: Path) -> None:
     assert found.notes[0].startswith("No step is much slower than the others")
     assert found.parts[0].name == "generate"
     assert times == sorted(times, reverse=True)
+
+
+def test_the_change_that_other_views_name(tmp_path: Path) -> None:
+    """Without a step it says what changed in the run, in the words of the findings; with one it does not."""
+    run = otel_rl.open_run(record(tmp_path / "run", Shape(steps=60, slower_from=30)))
+    changed = [one.sentence for one in facts_of(run).findings if one.kind == "change"]
+
+    assert changed
+    assert why(run).notes[: len(changed)] == tuple(changed)
+    assert not {*changed} & {*why(run, (45, 45)).notes}
 
 
 def test_a_phase(tmp_path: Path) -> None:

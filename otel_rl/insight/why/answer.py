@@ -59,7 +59,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
         parts: The parts of the critical path, the one that explains the most first.
         path: The path of the slowest of the steps.
         clocks_seconds: How far clocks on the path may differ; 0 for one clock.
-        notes: What limits the answer.
+        notes: What changed in the run, if no step was chosen; then what limits the answer.
     """
 
     steps: tuple[int, ...]

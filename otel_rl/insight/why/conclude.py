@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from otel_rl import semconv
 from otel_rl.insight import wording
+from otel_rl.insight.conclude import changes_in
 from otel_rl.insight.recorded import Recorded
 from otel_rl.insight.why.answer import Part, Stage, Why
 from otel_rl.insight.why.paths import Paths, work_of
@@ -61,6 +62,7 @@ def why(run: RunReader, steps: tuple[int, int] | None = None, phase: str = "") -
     seconds = fmean(one.window.seconds for one in found)
     usual_seconds = fmean(one.window.seconds for one in usual) if usual else None
     depends = _depends(paths, found[0], parts)
+    changes = [] if steps or phase else [one.sentence for one in changes_in(recorded)]
     notes = _notes(parts, are_slow=are_slow, clocks=paths.clocks, seconds=seconds, depends=depends)
     return Why(
         steps=tuple(one.window.step for one in found),
@@ -72,7 +74,7 @@ def why(run: RunReader, steps: tuple[int, int] | None = None, phase: str = "") -
         parts=parts,
         path=tuple(_stages(recorded, found[0])),
         clocks_seconds=paths.clocks,
-        notes=(*(_of_others(those, work, usual) for work, those in others.items()), *notes),
+        notes=(*changes, *(_of_others(those, work, usual) for work, those in others.items()), *notes),
     )
 
 

@@ -120,7 +120,7 @@ def table(runs: Sequence[Present], cells: int, at: int) -> list[Line]:
     """Draw the list; where there is not enough room, columns at the right are left out."""
     columns = [
         _column("RUN", [Span(f"{safe(run.project)}/{safe(run.name)}", "bold") for run in runs], max(18, cells // 3)),
-        _column("STATE", [words.state(run.state) for run in runs]),
+        _column("STATE", [words.state(run.state, lacks=bool(run.processes and run.reason)) for run in runs]),
         _column("STEPS", [Span(steps_of(run)) for run in runs], is_number=True),
         _column("SEEN", [Span(words.seen(run.last_unix_nano, at), "dim") for run in runs], is_number=True),
         _column("STEP TIME", [_step_time(run, is_short=cells < _WIDE) for run in runs]),

@@ -32,10 +32,10 @@ _STATES: dict[State, tuple[str, Style]] = {
 }
 
 
-def state(of: State) -> Span:
-    """Return a state with its sign."""
+def state(of: State, *, lacks: bool = False) -> Span:
+    """Return a state with its sign, and a mark if a run that goes on lacks a process."""
     sign, style = _STATES[of]
-    return Span(f"{sign} {of}", style)
+    return Span(f"{sign} {of} !", "bad") if of == "live" and lacks else Span(f"{sign} {of}", style)
 
 
 def number(value: float | None) -> str:
