@@ -143,22 +143,19 @@ class Sampler:
     def _read(
         self, waiting: list[tuple[_Plan, Any]], found: dict[str, Sample], on_device: Callable[[list[View]], None]
     ) -> None:
-        """Read what is on the host, together, and pass on what is on a device."""
-        here: dict[str, tuple[list[tuple[str, int]], list[Any]]] = {}
+        """Read what is on the host, which takes less time one by one than gathered, and pass on what is on a device."""
         there: list[View] = []
         torch: Any = sys.modules["torch"] if waiting else None
         try:
             with nullcontext() if torch is None else torch.inference_mode():
                 for plan, tensor in waiting:
-                    some = _views(plan, tensor)
-                    if tensor.is_cpu:
-                        sizes, views = here.setdefault(plan.dtype, ([], []))
-                        sizes.append((plan.name, len(plan.offsets)))
-                        views += some
-                    else:
-                        there += ((plan.name, view) for view in some)
-                for sizes, views in here.values():
-                    fill(found, sizes, torch.cat(views))
+                    if not tensor.is_cpu:
+                        is_raw = "float8" in plan.dtype  # such tensors cannot be put side by side
+                        views = _views(plan, tensor.view(torch.uint8) if is_raw else tensor)
+                        there += ((plan.name, view) for view in views)
+                    elif (sample := found.get(plan.name)) is not None:
+                        numbers = [number for view in _views(plan, tensor) for number in view.tolist()]
+                        sample.values = array("d", numbers).tobytes()
                 if there:
                     on_device(there)
         except Exception as error:
@@ -170,15 +167,13 @@ class Sampler:
 def _views(plan: _Plan, tensor: Any) -> list[Any]:
     """Return 1-D views of the elements of a tensor, together one after the other."""
     start = tensor.storage_offset() + plan.offsets[0]
-    if "float8" in plan.dtype:  # such tensors cannot be put side by side
-        tensor = tensor.view(sys.modules["torch"].uint8)
     if plan.step:
         return [tensor.as_strided((len(plan.offsets),), (plan.step,), start)]
     return [tensor.as_strided((1,), (1,), start + offset - plan.offsets[0]) for offset in plan.offsets]
 
 
 def fill(found: Mapping[str, Sample], sizes: Iterable[tuple[str, int]], together: Any) -> None:
-    """Put elements on the host, of several tensors of one dtype, into the samples of these tensors."""
+    """Put elements that came from a device, of several tensors of one dtype, into the samples of these tensors."""
     raw, start = b"", 0
     for name, size in sizes:
         sample = found.get(name)
