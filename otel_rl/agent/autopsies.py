@@ -89,7 +89,8 @@ def _cause(event: Event) -> str:
     """Return the reason for an autopsy; empty if an event is none."""
     attributes = event.attributes
     if event.name == semconv.EVENT_PHASE_STALLED:
-        return "stalled"
+        is_elsewhere = attributes.get(semconv.STALL_KIND) == "silent" and attributes.get(semconv.STALL_SCOPE) != "job"
+        return "" if is_elsewhere else "stalled"  # of a silent machine there is nothing to see, unless others wait
     if event.name == semconv.EVENT_PROCESS_LOST:
         return "died"
     crashed = event.name == semconv.EVENT_PROCESS_FAILED and attributes.get(semconv.PROCESS_OUTCOME) == "crashed"

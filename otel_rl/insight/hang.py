@@ -30,7 +30,7 @@ class Standing(NamedTuple):
         ranks: The ranks that it happened to, the first one first.
         role: Their role; empty for trainer ranks.
         phase: The phase in which it happened; empty if it is unknown.
-        silent: The machines from which nothing arrives.
+        silent: The machines from which nothing arrives; empty if a process is gone, which is worse.
     """
 
     state: State
@@ -83,8 +83,8 @@ def going(nows: Sequence[Now], at: int) -> Standing:
     """Return the standing of a run whose agents live: it goes on or hangs, with or without all of its processes."""
     missing, quiet = gone(nows), silent(nows, at)
     stands = hang(nows, at) or Standing("live")
-    reasons = [how_gone(missing, {one.host for now in nows for one in now.processes})] if missing else []
-    reasons += [how_silent(quiet)] if quiet else []
+    reasons = [how_silent(quiet)] if quiet else []
+    reasons += [how_gone(missing, {one.host for now in nows for one in now.processes})] if missing else []
     reasons += [stands.reason] if stands.reason else []
     absent = missing or quiet
     role = absent[0].role if absent else ""
@@ -93,7 +93,7 @@ def going(nows: Sequence[Now], at: int) -> Standing:
         stands = stands._replace(ranks=ranks, role=role)
     elif missing and not role:
         stands = stands._replace(ranks=(*stands.ranks, *ranks))
-    return stands._replace(reason="; ".join(reasons), silent=_hosts(quiet))
+    return stands._replace(reason="; ".join(reasons), silent=() if missing else _hosts(quiet))
 
 
 def hang(nows: Sequence[Now], at: int) -> Standing | None:

@@ -87,6 +87,8 @@ def test_what_it_found(tmp_path: Path, *, is_found: bool) -> None:
     ("event", "cause"),
     [
         (STALLED, "stalled"),
+        (lost("rl.phase.stalled", **{"rl.stall.kind": "silent", "rl.stall.scope": "job"}), "stalled"),
+        (lost("rl.phase.stalled", **{"rl.stall.kind": "silent", "rl.stall.scope": "process"}), ""),
         (lost(), "died"),
         (failed("crashed", "SIGSEGV"), "died"),
         (failed("crashed", "SIGTERM"), ""),

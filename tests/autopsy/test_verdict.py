@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from otel_rl.archive.autopsies import read_autopsies
 from otel_rl.archive.now import Now, OpenPhase, ProcessNow, Stalled, Wait
@@ -17,6 +18,7 @@ from otel_rl.autopsy.conclude import autopsy, conclude
 from otel_rl.autopsy.evidence import Connection, Frame, Kernel, Machine, ProcessSeen, Thread
 from otel_rl.autopsy.text import lines_of
 from otel_rl.autopsy.verdict import verdict_of
+from otel_rl.insight import wording
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,6 +88,18 @@ def kind_and_who(machines: Sequence[Machine], nows: Sequence[Now]) -> tuple[str,
     """Return the cause of a run about which nobody has a suspicion."""
     found = verdict_of(machines, nows, AT)
     return found.kind, found.who
+
+
+def test_ranks_that_wait_for_a_silent_machine() -> None:
+    """A run that waits for it is late, and the evidence names it; what its ranks do is not known."""
+    silent = Stalled(
+        kind="silent", scope="job", rank=1, host="b", since_unix_nano=1, deadline_s=10.0, silent_since_unix_nano=AT
+    )
+    ranks = machine(seen(0, stack("step", call="all_reduce")))
+    found = verdict_of([ranks], [replace(now((0, "", "update")), stalled=(silent,))], AT)
+
+    assert found.kind == "network"
+    assert found.evidence[0] == f"nothing arrives from b since {wording.clock(AT)}; rank 1 may be well"
 
 
 def test_ranks_of_several_machines_are_one_graph() -> None:

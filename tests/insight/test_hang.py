@@ -131,6 +131,17 @@ def test_ranks_that_wait_for_a_silent_machine(tmp_path: Path) -> None:
     assert (present_of(waits, AT).state, present_of(alone, AT).state) == ("hung", "live")
 
 
+def test_a_silent_machine_and_a_rank_that_is_gone(tmp_path: Path) -> None:
+    """Both are named, and the severity and the advice are those of the rank that is gone."""
+    ranks = [process(0, host="node0", last_unix_nano=AT), process(1, host="node1"), lost(2)]
+    place = written(tmp_path, processes=ranks, stalled=(quiet(1, scope="process"),), time_unix_nano=AT)
+    first = facts_of(otel_rl.open_run(place.path), at_unix_nano=AT).findings[0]
+
+    assert (first.severity, first.evidence.ranks) == ("bad", (2,))
+    assert re.match(r"Nothing arrives from node1 .*; rank 2 .* was lost .*, and has not come back", first.sentence)
+    assert "otel-rl owes" in first.advice
+
+
 def test_the_list_marks_a_run_that_lacks_a_rank(tmp_path: Path) -> None:
     """A run that goes on with all of its ranks has no mark, nor one whose processes have not recorded anything."""
     lacks = present_of(written(tmp_path / "a", processes=[process(0), lost()], time_unix_nano=AT), AT)
