@@ -109,11 +109,16 @@ class MessageWriter:
 
     def _calls(self, tool_calls: object) -> str:
         """Return tool calls as JSON without secrets; refuse those that are too long."""
-        text = json.dumps(_plain("tool_calls", tool_calls, _DEEPEST), ensure_ascii=False, separators=(",", ":"))
+        text = calls_text(tool_calls)
         if len(text) <= LONGEST_TEXT:
             return text
         self._recorder.refuse("message_limits", f"tool calls of more than {LONGEST_TEXT} characters are not recorded")
         return ""
+
+
+def calls_text(tool_calls: object) -> str:
+    """Return tool calls as JSON without secrets."""
+    return json.dumps(_plain("tool_calls", tool_calls, _DEEPEST), ensure_ascii=False, separators=(",", ":"))
 
 
 def _plain(name: str, value: Any, deepest: int) -> Any:

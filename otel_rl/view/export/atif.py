@@ -172,8 +172,14 @@ def _extra(message: _Message, **more: Sequence[float]) -> dict[str, Any]:
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are known, with strings for NaN and the infinities in lists."""
+    """Return the values that are known, with strings for NaN and the infinities in lists and objects."""
     known = {
         name: value for name, value in values.items() if value not in (None, "", [], {}) and spelled(value) != "NaN"
     }
-    return {name: [*map(spelled, one)] if isinstance(one, list) else spelled(one) for name, one in known.items()}
+    return {name: _spelled(one) for name, one in known.items()}
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: spelled(one) for name, one in value.items()}
+    return [*map(spelled, value)] if isinstance(value, list) else spelled(value)
