@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import otel_rl
 from tests.exporters.mlflow_server import serving
+from tests.exporters.rollout import INPUT, OUTPUT_PARTS, send_rollouts
 from tests.exporters.trackers import empty_database
 from tests.real_parts import needs
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [needs("mlflow"), pytest.mark.slow]
-CALLS = [{"id": "c1", "type": "function", "function": {"name": "pytest", "arguments": '{"path":"x.py"}'}}]
-HOSTILE = "\ud800 \0 \x1b[31m <script>alert(1)</script> " + "x" * 10_000_000
 
 
 @pytest.fixture(scope="module")
@@ -28,19 +26,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
     with serving(place, empty_database()) as address, pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{address}/v1/traces")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "x-mlflow-experiment-id=0")
-        run = otel_rl.init(dir=place, project="policy", exporters=[], content=True, quiet=True)
-        with run.trajectory(policy_version=7) as one:
-            one.message("user", "2 + 2?")
-            with one.part("model", name="policy"):
-                one.message("assistant", "", tool_calls=CALLS)
-            with one.part("tool", name="pytest"):
-                one.message("tool", "1 passed", name="pytest")
-            one.message("assistant", "4")
-            one.rewarded(0.7)
-        with run.trajectory(**{"gen_ai.agent.name": "hostile"}) as other:
-            other.message("user", HOSTILE)
-        run.completions(["3 + 3?"], ["6"], rewards=[1.0], tokens=[[21]], step=0)
-        assert run.finish(60)
+        send_rollouts(place)
         found = mlflow.MlflowClient(address).search_traces(locations=["0"])
         yield {next(span.name for span in one.data.spans if not span.parent_id): one for one in found}
 
@@ -56,12 +42,8 @@ def test_prompt_answer_tool_calls_and_reward_are_there(traces: dict[str, Any]) -
         "chat policy": "CHAT_MODEL",
         "execute_tool pytest": "TOOL",
     }
-    assert root.inputs == [{"role": "user", "parts": [{"type": "text", "content": "2 + 2?"}]}]
-    assert [part for message in root.outputs for part in message["parts"]] == [
-        {"type": "tool_call", "id": "c1", "name": "pytest", "arguments": {"path": "x.py"}},
-        {"type": "tool_call_response", "id": "c1", "response": "1 passed"},
-        {"type": "text", "content": "4"},
-    ]
+    assert root.inputs == INPUT
+    assert [part for message in root.outputs for part in message["parts"]] == OUTPUT_PARTS
     assert root.attributes["rl.trajectory.reward"] == 0.7
     assert "2 + 2?" in trace.info.request_preview
     assert "4" in trace.info.response_preview
