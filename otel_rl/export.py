@@ -335,6 +335,7 @@ class Message(msgspec.Struct, frozen=True, tag="message"):
         logprobs: Log-probability of each token in the inference engine, as native doubles (`array("d")`).
         trainer_logprobs: Log-probability of each token in the trainer, as native doubles.
         mask: One byte for each token: 1 if it is trained on, otherwise 0.
+        pieces: The text of each token; empty if they were not recorded.
     """
 
     attempt: int
@@ -355,6 +356,7 @@ class Message(msgspec.Struct, frozen=True, tag="message"):
     logprobs: bytes = b""
     trainer_logprobs: bytes = b""
     mask: bytes = b""
+    pieces: tuple[str, ...] = ()
 
 
 class SpanEvent(msgspec.Struct, frozen=True):

@@ -112,6 +112,7 @@ class Message(msgspec.Struct, frozen=True):
     tokens: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
     mask: tuple[bool, ...] = ()
+    pieces: tuple[str, ...] = ()
 
 
 class Captured:
@@ -191,7 +192,7 @@ class Captured:
         return [
             Message(
                 *(one.author, one.text, one.name, one.calls, tuple(array("i", one.tokens))),
-                *(_doubles(one.logprobs), tuple(map(bool, one.mask))),
+                *(_doubles(one.logprobs), tuple(map(bool, one.mask)), tuple(one.pieces)),
             )
             for record in self._records()
             if isinstance(record, Wrote)

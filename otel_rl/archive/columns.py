@@ -30,8 +30,13 @@ _PLAIN = {
     "bool": DataType.bool(),
     **dict.fromkeys(("id", "text", "json"), DataType.string()),
 }
-_OF_LISTS = {"int64s": ("i", DataType.int64()), "doubles": ("d", DataType.float64()), "bools": ("B", DataType.bool())}
-"""For each kind of list, the code of the arrays that it is made of, and the type of its elements."""
+_OF_LISTS = {
+    "int64s": ("i", DataType.int64()),
+    "doubles": ("d", DataType.float64()),
+    "bools": ("B", DataType.bool()),
+    "texts": ("", DataType.string()),
+}
+"""For each kind of list, the code of the arrays of numbers that it is made of, and the type of its elements."""
 _LISTS = {kind: DataType.list(Field("element", of)) for kind, (_, of) in _OF_LISTS.items()}
 _TYPES = _PLAIN | dict.fromkeys(("text", "json"), _REPEATED) | _LISTS
 _ELEMENT = "list", "element"
@@ -76,15 +81,21 @@ def array_of(column: Column, values: Sequence[Any]) -> Array:
     return found if kind is plain else found.cast(kind)
 
 
-def _lists(kind: Kind, values: Sequence[array[Any] | None]) -> Array:
-    """Return arrays as a column of lists; an empty one is null."""
+def _lists(kind: Kind, values: Sequence[Sequence[Any] | None]) -> Array:
+    """Return lists as a column of lists; an empty one is null."""
     code, element = _OF_LISTS[kind]
-    flat, ends = array(code), array("i", [0])
+    flat: Any = array(code) if code else []
+    ends = array("i", [0])
     for one in values:
         flat.extend(one or ())
         ends.append(len(flat))
     is_null = numbers(array("B", [not one for one in values]), DataType.bool())
-    return list_array(numbers(ends, DataType.int32()), numbers(flat, element), type=_LISTS[kind], mask=is_null)
+    return list_array(
+        numbers(ends, DataType.int32()),
+        numbers(flat, element) if code else Array(flat, element),
+        type=_LISTS[kind],
+        mask=is_null,
+    )
 
 
 @lru_cache(64)

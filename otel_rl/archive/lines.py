@@ -88,6 +88,7 @@ def _message(one: Message) -> Line:
         *(one.attempt, one.step, one.time_unix_nano, one.role, one.rank, one.trace_id, one.span_id, one.number),
         *(one.author, one.name, one.text, one.cut, one.calls or None, one.policy_version),
         *(array("i", one.tokens), array("d", one.logprobs), array("d", one.trainer_logprobs), array("B", one.mask)),
+        one.pieces,
     )
 
 
@@ -196,9 +197,9 @@ def _trajectory_of(line: Line) -> Trajectory:
 
 
 def _message_of(line: Line) -> Message:
-    known, (calls, policy_version, *lists) = line[:12], line[12:]
+    known, (calls, policy_version, *lists, pieces) = line[:12], line[12:]
     packed = (array(code, many or ()).tobytes() for code, many in zip("iddB", lists, strict=True))
-    return Message(*(*known, calls or "", policy_version, *packed))
+    return Message(*(*known, calls or "", policy_version, *packed, tuple(pieces or ())))
 
 
 def _process_of(line: Line) -> Process:

@@ -30,6 +30,7 @@ _TYPES = {
     "int64s": "BIGINT[]",
     "doubles": "DOUBLE[]",
     "bools": "BOOLEAN[]",
+    "texts": "VARCHAR[]",
 }
 _checked: dict[tuple[Path, int, int, int], bool] = {}
 """Whether a file with this path, inode, size and time of change is intact, so that it is read once per process."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-Kind = Literal["int64", "double", "bool", "text", "id", "json", "int64s", "doubles", "bools"]
+Kind = Literal["int64", "double", "bool", "text", "id", "json", "int64s", "doubles", "bools", "texts"]
 """Types of columns; an `id` is a text that hardly ever repeats, `json` a text in JSON, `doubles` a list of doubles."""
 
 
@@ -161,6 +161,7 @@ MESSAGES = Table(
         Column("logprobs", "doubles", "log-probability of each token in the engine, bit for bit", can_be_null=True),
         Column("trainer_logprobs", "doubles", "the same in the trainer", can_be_null=True),
         Column("mask", "bools", "for each token, whether it is trained on", can_be_null=True),
+        Column("pieces", "texts", "text of each token", can_be_null=True),
     ),
 )
 EVENTS = Table(

@@ -7,7 +7,7 @@ unless texts may leave the process.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import groupby
 from numbers import Real
 from statistics import fmean
@@ -21,6 +21,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_rl.trainer.run import Run
+
+
+class Pieces(dict[int, str]):
+    """Texts of the tokens of a tokenizer, each decoded once: a batch has tens of thousands, and few different ones."""
+
+    def __init__(self, decode: Callable[[list[int]], str]) -> None:
+        super().__init__()
+        self._decode = decode
+
+    def __missing__(self, token: int) -> str:
+        found = self[token] = str(self._decode([token]))
+        return found
+
+
+@lru_cache(1)
+def pieces_of(decode: Callable[[list[int]], str]) -> Pieces:
+    """Return the texts of the tokens of a tokenizer, with those of earlier batches; `decode` is its method."""
+    return Pieces(decode)
 
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +55,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
         reward: The total reward; `None` if it is unknown.
         advantage: The advantage, the mean over tokens that are trained on; `None` if it is unknown.
         components: The parts of the reward, and other numbers.
+        pieces: Text of each token; empty if it is unknown.
     """
 
     prompt: object
@@ -49,6 +68,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     reward: float | None = None
     advantage: float | None = None
     components: Mapping[str, float] = {}
+    pieces: Sequence[str] = ()
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,10 +104,10 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     def rollouts(self, tokenizer: Any, count: int | None = None) -> list[Rollout]:
         """Return the trajectories, the first `count` of them, with texts without special tokens."""
-        decode = partial(tokenizer.decode, skip_special_tokens=True)
-        return [self._rollout(n, kept, decode) for n, kept in enumerate(self.attention[:count].bool())]
+        decode, piece_of = partial(tokenizer.decode, skip_special_tokens=True), pieces_of(tokenizer.decode)
+        return [self._rollout(n, kept, decode, piece_of) for n, kept in enumerate(self.attention[:count].bool())]
 
-    def _rollout(self, n: int, kept: Any, decode: Callable[[Sequence[int]], str]) -> Rollout:
+    def _rollout(self, n: int, kept: Any, decode: Callable[[Sequence[int]], str], piece_of: Pieces) -> Rollout:
         since = _of_line(self.since, n, kept)
         length = len(since) - next((at for at, one in enumerate(since) if one), len(since))
 
@@ -110,6 +130,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
             reward=self.rewards[n],
             advantage=mean_of(of_completion(self.advantages), mask),
             components={name: values[n] for name, values in self.components.items() if isinstance(values[n], Real)},
+            pieces=[piece_of[token] for token in tokens],
         )
 
 
@@ -156,6 +177,7 @@ def record(run: Run, step: int, rollouts: Sequence[Rollout]) -> None:
         masks=[one.mask for one in ordered],
         logprobs=_if_any([one.logprobs for one in ordered]),
         trainer_logprobs=_if_any([one.trainer_logprobs for one in ordered]),
+        pieces=[one.pieces for one in ordered] if any(one.pieces for one in ordered) else None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.integrations.rollouts import Rollout
+from otel_rl.integrations.rollouts import Rollout, pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,11 +31,11 @@ def rollouts_of(trainer: Any, batch: Any) -> list[Rollout]:
         before, start = accelerator.process_index * count, -accelerator.num_processes * count
     held = {name: [*values][start:][before : before + count] for name, values in _columns(logs)}
     weights = dict(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True))
-    processing = trainer.processing_class
-    padding = getattr(processing, "tokenizer", processing).pad_token_id
+    tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
+    piece_of = pieces_of(tokenizer.decode) if lists else {}
     found = []
     for n in range(count):
-        length = _length(lists, n, padding) if lists else 0
+        length = _length(lists, n, tokenizer.pad_token_id) if lists else 0
         of_tokens = {name: values[n][:length] for name, values in lists.items()}
         rewards = {name: value for name in weights if not math.isnan(value := held[_REWARDS, name][n])}
         found.append(
@@ -50,6 +50,7 @@ def rollouts_of(trainer: Any, batch: Any) -> list[Rollout]:
                 reward=sum(weights[name] * value for name, value in rewards.items()),
                 advantage=held["advantages"][n],
                 components=rewards,
+                pieces=[piece_of[token] for token in of_tokens.get("completion_ids", ())],
             )
         )
     return found

@@ -49,6 +49,8 @@ IDS = struct.Struct(">16sQ")
 LONGEST_TEXT = 1 << 16
 """Characters of a message that are kept."""
 
+LONGEST_PIECE = 256
+"""Characters of the text of one token."""
 MOST_TOKENS = 1 << 17
 """Tokens of a message, and log-probabilities of a trajectory in the trainer, that are kept."""
 
@@ -298,6 +300,7 @@ class WrittenMessage(msgspec.Struct, array_like=True, gc=False):
     tokens: Packed = b""  # 32-bit integers
     logprobs: Packed = b""  # doubles
     mask: Packed = b""  # bytes
+    pieces: Annotated[list[Annotated[str, Meta(max_length=LONGEST_PIECE)]], Meta(max_length=MOST_TOKENS)] = []
 
 
 class Wrote(Record, tag=17):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _COMPONENT = "reward/"
 _ASSISTANT = "assistant"
-_OF_TOKENS = "tokens", "logprobs", "mask"
+_OF_TOKENS = "tokens", "logprobs", "mask", "pieces"
 
 
 def write_batch(
@@ -40,7 +40,7 @@ def write_batch(
         table: The table of the completions.
         prompts: As they were given.
         completions: As they were given.
-        lists: The `tokens`, `logprobs`, `mask`, and `trainer` of each completion, `None` if they were not given.
+        lists: The `tokens`, `logprobs`, `mask`, `pieces`, and `trainer` of each completion, `None` if not given.
     """
     number = len(table["completion"])
     every = _flat("completions", completions, number)
@@ -127,15 +127,17 @@ def _flat(what: str, given: object, number: int) -> list[Any]:
         ValueError: There are not as many.
     """
     found = to_list(what, given)
-    if len(found) != number or (found and _is_group(found[0])):
+    if len(found) != number or (found and _is_group(what, found[0])):
         found = list(chain.from_iterable(to_list(what, one) for one in found))
     if len(found) != number:
         raise ValueError(f"{len(found)} {what} for {number} completions")
     return found
 
 
-def _is_group(one: Any) -> bool:
+def _is_group(what: str, one: Any) -> bool:
     """Return whether an entry is a list of completions, or of lists, rather than one of them."""
     if not isinstance(one, (list, tuple)) or not one:
         return False
-    return isinstance(one[0], (list, tuple, str)) or getattr(one[0], "ndim", 0) > 0
+    return (
+        isinstance(one[0], (list, tuple) if what == "pieces" else (list, tuple, str)) or getattr(one[0], "ndim", 0) > 0
+    )

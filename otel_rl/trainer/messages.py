@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import math
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.convert.completions import message_text
-from otel_rl.convert.tables import clean_text
+from otel_rl.convert.tables import clean_text, to_list
 from otel_rl.convert.values import packed
-from otel_rl.errors.redaction import without_secret
+from otel_rl.errors.redaction import REDACTED, redact, without_secret
 from otel_rl.errors.texts import encodable_text, text_of
-from otel_rl.journal.records import LONGEST_TEXT, MOST_TOKENS, UNKNOWN, WrittenMessage, Wrote
+from otel_rl.journal.records import LONGEST_PIECE, LONGEST_TEXT, MOST_TOKENS, UNKNOWN, WrittenMessage, Wrote
 
 if TYPE_CHECKING:
     from otel_rl.trainer.recorder import Recorder
@@ -26,6 +26,7 @@ _LONGEST_NAME = 256
 _DEEPEST = 32
 """Levels of the arguments of a tool call."""
 _TRUTH = bytes([0, *[1] * 255])
+_TOKEN_BYTES = 4
 _CODES = {"tokens": "i", "logprobs": "d", "mask": "B"}
 """Codes of the arrays that belong to the tokens of a message."""
 
@@ -54,27 +55,35 @@ class MessageWriter:
         policy_version: int = UNKNOWN,
         **lists: object,
     ) -> None:
-        """Record a message; `lists` are its `tokens`, `logprobs` and `mask`, each optional."""
+        """Record a message; `lists` are its `tokens`, `logprobs`, `mask` and `pieces`, each optional."""
         recorder = self._recorder
         if self._room < _OVERHEAD:
             recorder.refuse("message_limits", f"a trajectory has more than {TRAJECTORY_BYTES >> 20} MiB of messages")
             return
         text, cut, secrets = clean_text(message_text({"content": content}), min(LONGEST_TEXT, self._room), "content")
         calls = "" if tool_calls is None else self._calls(tool_calls)
-        if secrets and lists.get("tokens") is not None:
-            lists["tokens"] = None  # they spell the secret
-            recorder.refuse("message_limits", "the tokens of a message with a secret are not recorded")
+        pieces = self._pieces_of(lists.get("pieces"))
+        if secrets or REDACTED in calls or spells_secret(pieces, text):
+            pieces = []
+            if lists.get("tokens") is not None:
+                lists["tokens"] = None  # they spell the secret
+                recorder.refuse("message_limits", "the tokens of a message with a secret are not recorded")
         numbers = self._numbers_of(lists)
-        size = len(text.encode()) + len(calls) + sum(map(len, numbers.values()))
-        if size > self._room and any(numbers.values()):
-            size -= sum(map(len, numbers.values()))
-            numbers = dict.fromkeys(numbers, b"")
+        if len(pieces) != len(numbers.get("tokens", b"")) // _TOKEN_BYTES:
+            pieces = []
+        of_tokens = sum(map(len, numbers.values())) + sum(len(one.encode()) + 1 for one in pieces)
+        size = len(text.encode()) + len(calls) + of_tokens
+        if size > self._room and of_tokens:
+            size -= of_tokens
+            numbers, pieces = dict.fromkeys(numbers, b""), []
             recorder.refuse("message_limits", "tokens beyond the limits of a trajectory are not recorded")
         if cut:
             recorder.refuse("message_limits", f"a message has {cut} characters beyond the limits")
         self._room -= size + _OVERHEAD
         called = text_of(name)[:_LONGEST_NAME]
-        message = WrittenMessage(text_of(author)[:_LONGEST_NAME], text, called, cut, calls, policy_version, **numbers)
+        message = WrittenMessage(
+            text_of(author)[:_LONGEST_NAME], text, called, cut, calls, policy_version, **numbers, pieces=pieces
+        )
         self._write([message], is_last=False)
 
     def close(self) -> None:
@@ -107,6 +116,17 @@ class MessageWriter:
                 found[what] = raw.translate(_TRUTH) if code == "B" else raw
         return found
 
+    def _pieces_of(self, given: object) -> list[str]:
+        """Return the texts of tokens; refuse what is not a list of them."""
+        try:
+            return [
+                encodable_text(text_of(one))[:LONGEST_PIECE]
+                for one in to_list("pieces", () if given is None else given)
+            ]
+        except Exception as error:  # a foreign object may raise anything
+            self._recorder.refuse("message", f"message: {text_of(error)}")
+            return []
+
     def _calls(self, tool_calls: object) -> str:
         """Return tool calls as JSON without secrets; refuse those that are too long."""
         text = calls_text(tool_calls)
@@ -114,6 +134,12 @@ class MessageWriter:
             return text
         self._recorder.refuse("message_limits", f"tool calls of more than {LONGEST_TEXT} characters are not recorded")
         return ""
+
+
+def spells_secret(pieces: Sequence[str], text: str) -> bool:
+    """Return whether tokens spell a secret that the text of their message does not have, such as in a tool call."""
+    rest = "".join(pieces).replace(text, " ", 1) if text else "".join(pieces)
+    return bool(redact(rest, "content")[1])
 
 
 def calls_text(tool_calls: object) -> str:

@@ -336,6 +336,7 @@ class Run(WithHabits):
         logprobs: object = None,
         trainer_logprobs: object = None,
         masks: object = None,
+        pieces: object = None,
         **columns: object,
     ) -> None:
         """Record generated texts and their rewards, as a table.
@@ -352,6 +353,7 @@ class Run(WithHabits):
             logprobs: For each completion, the log-probabilities of the tokens in the inference engine.
             trainer_logprobs: The same in the trainer.
             masks: For each completion, which of the tokens are trained on.
+            pieces: For each completion, the texts of the tokens.
             columns: `rewards`, `advantages`, `reward_components`, `q_mass`, `update_weights`, `group_size`, as
                 `otel_rl.convert.completions.completions_table` describes them.
         """
@@ -363,7 +365,7 @@ class Run(WithHabits):
             return
         table = completions_table(number, prompts, completions, **columns)  # type: ignore[arg-type] # it checks them
         self.table(name, table, step=number)
-        lists = {"tokens": tokens, "logprobs": logprobs, "trainer": trainer_logprobs, "mask": masks}
+        lists = {"tokens": tokens, "logprobs": logprobs, "trainer": trainer_logprobs, "mask": masks, "pieces": pieces}
         if recorder.content and any(one is not None for one in lists.values()):
             from otel_rl.trainer.conversations import write_batch
 

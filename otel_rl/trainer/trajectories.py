@@ -141,6 +141,7 @@ class Trajectory(Rollout):
         logprobs: object = None,
         mask: object = None,
         tool_calls: object = None,
+        pieces: object = None,
     ) -> None:
         """Record a message; without `init(content=True)` this does nothing.
 
@@ -155,6 +156,7 @@ class Trajectory(Rollout):
             logprobs: Log-probability of each token in the inference engine.
             mask: For each token, whether it is trained on.
             tool_calls: The tool calls of an assistant, as in OpenAI's messages.
+            pieces: Text of each token.
         """
         recorder = self._recorder
         if not recorder.content:
@@ -169,7 +171,7 @@ class Trajectory(Rollout):
                 ids = recorder.ids
                 self._trace_id, self._span_id = ids.trace_id().to_bytes(16, "big"), ids.span_id()
             self._messages = MessageWriter(recorder, (self._trace_id, self._span_id), self._origin.get("group_id", ""))
-        lists = {"tokens": tokens, "logprobs": logprobs, "mask": mask}
+        lists = {"tokens": tokens, "logprobs": logprobs, "mask": mask, "pieces": pieces}
         version = self.policy_version
         self._messages.add(role, content, name=name, tool_calls=tool_calls, policy_version=version, **lists)
 

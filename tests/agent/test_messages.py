@@ -33,7 +33,9 @@ def wrote(n: int, *texts: str, group: str = "", ends: bool = True, number: int =
     """Return the messages of trajectory `n`, by the user and the assistant in turns; each has two tokens."""
     pad = "x" * size
     said = [
-        WrittenMessage(("user", "assistant")[place % 2], f"{text}{pad}", tokens=array("i", [n, n]).tobytes())
+        WrittenMessage(
+            ("user", "assistant")[place % 2], f"{text}{pad}", tokens=array("i", [n, n]).tobytes(), pieces=["a", "b"]
+        )
         for place, text in enumerate(texts, number)
     ]
     return Wrote(n * S, n.to_bytes(16, "big"), n, group, number, said, ends)
@@ -78,6 +80,7 @@ def test_a_message_has_the_step_that_trained_on_it(reducer: Reducer) -> None:
         *(0, 3, S, "rollout", 2, f"{1:032x}", f"{1:016x}", 0, "user"),
         text="2 + 2?",
         tokens=array("i", [1, 1]).tobytes(),
+        pieces=("a", "b"),
     )
     assert (second.number, second.author, second.text, second.trainer_logprobs) == (1, "assistant", "4", logprobs[0])
     assert (taken.trace_id, taken.advantage, taken.reward) == (first.trace_id, 0.25, 1.0)
@@ -306,6 +309,7 @@ def test_records_travel_to_a_head() -> None:
         Wrote(S, b"short", 1, "", 0, []),
         Wrote(S, b"t" * 16, 1, "", 0, [WrittenMessage("user", "x", tokens=b"123")]),
         Wrote(S, b"t" * 16, 1, "", 0, [WrittenMessage("user", "x", tokens=b"1234", logprobs=b"1" * 16)]),
+        Wrote(S, b"t" * 16, 1, "", 0, [WrittenMessage("user", "x", tokens=b"1234", pieces=["a", "b"])]),
     ],
 )
 def test_invalid_records_are_put_into_quarantine(reducer: Reducer, bad: Wrote) -> None:

@@ -134,6 +134,7 @@ def any_items() -> st.SearchStrategy[Item]:
             *(ATTEMPTS, STEPS, TIMES, TEXTS, st.integers(0, 9), HEX, HEX, st.integers(0, 99), TEXTS, TEXTS, TEXTS),
             *(st.integers(0, 99), st.sampled_from(["", "[1]"]), st.integers(-1, 99), packed("i", st.integers(0, 9))),
             *(packed("d", st.floats()), packed("d", st.floats()), packed("B", st.integers(0, 1))),
+            st.lists(TEXTS, max_size=3).map(tuple),
         )
     )
 

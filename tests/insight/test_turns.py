@@ -54,7 +54,7 @@ def _agent(step: int = 3, number: int = 0) -> Iterable[Item]:
         Said(author="system", text="Be short."),
         Said(author="user", text="Do the tests pass?"),
         Said(author="assistant", text="I look.", calls=_CALL, version=2, tokens=[7, 8], logprobs=[-0.5, -1.0],
-             trainer=[-0.25, -3.0], mask=[True, False]),
+             trainer=[-0.25, -3.0], mask=[True, False], pieces=["I", " look."]),
         Said(author="tool", name="pytest", text="2 passed"),
         Said(author="assistant", text="They pass.", version=3, tokens=[9], logprobs=[-0.5], trainer=[-1.25],
              mask=[True]),
@@ -89,6 +89,7 @@ def test_a_trajectory_is_a_sample(tmp_path: Path) -> None:
         logprobs=(-0.5, -1.0),
         trainer_logprobs=(-0.25, -3.0),
         mask=(True, False),
+        pieces=("I", " look."),
     )
     assert found.turns[3] == Turn(author="tool", name="pytest", text="2 passed")
 
@@ -99,7 +100,8 @@ def test_lists_of_tokens_are_read_for_one_trajectory_alone(tmp_path: Path) -> No
     (shown,) = samples(run, Wanted()).samples
     (whole,) = samples(run, Wanted(trajectory=trace_of(3, 0)[:6], order="recorded")).samples
 
-    assert not any(turn.tokens for turn in shown.sample.turns)
+    assert not any(turn.tokens or turn.pieces for turn in shown.sample.turns)
+    assert [turn.pieces for turn in whole.sample.turns] == [(), (), ("I", " look."), (), ()]
     assert [turn.tokens for turn in whole.sample.turns] == [(), (), (7, 8), (), (9,)]
     assert shown.sample.gap == whole.sample.gap == (0.25 + 0.75) / 2
     assert shown.sample.seconds == {"tool pytest": 1.5}
@@ -252,8 +254,9 @@ def test_the_command_shows_one_trajectory_whole(tmp_path: Path) -> None:
     shown = _shown(run, "--trajectory", trace_of(3, 0)[:12])
 
     assert "other" not in shown
-    assert "2 tokens · 1 trained on · gap 0.25 on average · largest at token 0 (id 7): probability 0.607" in " ".join(
-        shown.split()
+    assert (
+        "2 tokens · 1 trained on · gap 0.25 on average · largest at token 0 (id 7, 'I'): probability 0.607"
+        in " ".join(shown.split())
     )
 
 
@@ -278,7 +281,11 @@ def test_json_has_turns(tmp_path: Path) -> None:
 
 def test_hostile_texts_do_nothing_on_a_terminal(tmp_path: Path) -> None:
     """In whichever field they are: nothing that acts on a terminal is printed, and 10 MB are cut."""
-    said = [Said(author=text, name=text, text=text, calls=[{"function": {"name": text}}, text]) for text in HOSTILE]
+    lists = {"tokens": [1], "logprobs": [-1.0], "trainer": [-2.0]}
+    said = [
+        Said(author=text, name=text, text=text, calls=[{"function": {"name": text}}, text], pieces=[text], **lists)
+        for text in HOSTILE
+    ]
     names = dict.fromkeys(("prompt_id", "group_id", "row", "outcome"), "\x1b[2J\u202e")
     run = _run(
         tmp_path,

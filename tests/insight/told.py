@@ -33,6 +33,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: Sequence[float] = ()
     trainer: Sequence[float] = ()
     mask: Sequence[bool] = ()
+    pieces: Sequence[str] = ()
 
 
 def trace_of(step: int, number: int) -> str:
@@ -66,6 +67,7 @@ def told(
             logprobs=array("d", one.logprobs).tobytes(),
             trainer_logprobs=array("d", one.trainer).tobytes(),
             mask=bytes(map(int, one.mask)),
+            pieces=tuple(one.pieces),
         )
     if taken:
         known = {"outcome": "trained", "policy_version": step, "reward": math.nan, "number": number, **facts}

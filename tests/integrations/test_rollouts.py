@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import otel_rl
-from otel_rl.integrations.rollouts import Batch, Rollout, record, run_with_texts, turns
+from otel_rl.integrations.rollouts import Batch, Rollout, pieces_of, record, run_with_texts, turns
 from otel_rl.integrations.trinity import _parted
 from otel_rl.integrations.trl_rollouts import rollouts_of
 from otel_rl.journal.records import Wrote
@@ -81,6 +81,17 @@ def test_a_line_of_a_batch(width: int, left: int) -> None:
     assert [one["content"] for one in found.completion] == ["c", "d", "e"]  # type: ignore[attr-defined] # messages
     assert (found.tokens, found.mask, found.logprobs) == ([3, 4, 5], [1, 0, 1], [-0.5, 0.0, -0.25])
     assert (found.reward, found.advantage, found.components) == (0.75, 1.5, {"a": 1.0})
+    assert found.pieces == ["c", "d", "e"]
+
+
+def test_a_token_is_decoded_once() -> None:
+    """A batch has tens of thousands of tokens, on the trainer's thread."""
+    decoded: list[list[int]] = []
+    tokenizer = SimpleNamespace(decode=lambda tokens: decoded.append(tokens) or letters(tokens))
+    found = [pieces_of(tokenizer.decode)[token] for token in (1, 2, 1, 2, 1)]
+
+    assert found == ["a", "b", "a", "b", "a"]
+    assert decoded == [[1], [2]]
 
 
 def test_nothing_is_trained_on() -> None:
@@ -128,7 +139,7 @@ def trainer(**logs: Any) -> Any:
         reward_func_names=["length"],
         reward_weights=torch.tensor([2.0]),
         num_generations=2,
-        processing_class=SimpleNamespace(pad_token_id=0),
+        processing_class=SimpleNamespace(pad_token_id=0, decode=letters),
     )
 
 
@@ -145,6 +156,7 @@ def test_a_rank_of_trl_returns_its_own() -> None:
 
     assert (first.prompt, first.completion, first.tokens, first.mask) == ("z", "e", [5, 6], [1, 1])
     assert (first.trainer_logprobs, first.logprobs, first.reward) == ([-0.5, -0.25], None, 3.0)
+    assert (first.pieces, second.pieces) == (["e", "f"], ["g", "h", "i"])
     assert (second.completion, second.tokens, second.mask) == ("f", [7, 8, 9], [0, 0, 0])
     assert (second.reward, second.components, second.group) == (0, {}, 1)
 

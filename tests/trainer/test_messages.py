@@ -62,6 +62,55 @@ def test_a_conversation(run: Run, records_of: RecordsOf) -> None:
     assert [(one.number, one.is_last) for one in wrote] == [(0, False), (1, False), (2, False), (3, True)]
 
 
+def test_texts_of_tokens(run: Run, records_of: RecordsOf) -> None:
+    """They are kept if there is one for each token; long ones are cut, and lone surrogates escaped."""
+    with run.trajectory() as one:
+        one.message("assistant", "4 ok", tokens=[1, 2, 3], pieces=["4", " o", "k"])
+        one.message("assistant", "4", tokens=[1, 2], pieces=["\ud800", "x" * 1000])
+        one.message("assistant", "4", tokens=[1, 2], pieces=["4"])
+        one.message("assistant", "4", tokens=[1], pieces=4)
+        one.message("assistant", "4", pieces=["4"])
+
+    found = [message.pieces for message in written(records_of(run))]
+    assert found == [["4", " o", "k"], ["\\ud800", "x" * 256], [], [], []]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces", "calls"),
+    [
+        (f"It is {KEY}.", ["It", " is ", KEY[:9], KEY[9:], "."], None),
+        ("It is secret.", ["It is secret.", KEY[:9], KEY[9:]], None),
+        ("", ["{", KEY[:9], KEY[9:], "}"], None),
+        ("", ['{"password":', ' "hunter2"}'], [{"function": {"name": "f", "arguments": '{"password": "hunter2"}'}}]),
+    ],
+)
+def test_texts_of_tokens_do_not_spell_a_secret(
+    run: Run, records_of: RecordsOf, text: str, pieces: list[str], calls: object
+) -> None:
+    """Neither one of the text, nor one that the text does not have, such as one in a tool call."""
+    with run.trajectory() as one:
+        one.message("assistant", text, tokens=[*range(len(pieces))], pieces=pieces, tool_calls=calls)
+    (message,) = written(records_of(run))
+
+    assert (message.pieces, message.tokens) == ([], b"")
+    assert "".join(pieces) not in str(message)
+
+
+def test_texts_of_the_tokens_of_a_batch(run: Run, records_of: RecordsOf) -> None:
+    """Each completion has its own; those of a conversation are divided like its tokens."""
+    turns = [{"role": "assistant", "content": "a"}, {"role": "tool", "content": "b"}]
+    run.completions(
+        ["?"],
+        [["ok", turns]],
+        tokens=[[1, 2], [3, 4]],
+        masks=[[1, 1], [1, 0]],
+        pieces=[["o", "k"], ["a", "b"]],
+        step=0,
+    )
+
+    assert [one.pieces for one in written(records_of(run)) if one.author != "user"] == [["o", "k"], ["a"], ["b"]]
+
+
 def test_a_message_is_durable_at_once(run: Run, records_of: RecordsOf) -> None:
     """A worker that is killed in a tool call leaves what led to it."""
     with run.trajectory() as one:

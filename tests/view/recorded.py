@@ -270,6 +270,7 @@ def _written(chance: random.Random, text: str, version: int, *, words: int = 4, 
         logprobs=logprobs,
         trainer=trainer,
         mask=[n % 7 > 0 for n in range(words)],
+        pieces=[text, *[" so"] * (words - 1)] if words > 4 else [],
     )
 
 

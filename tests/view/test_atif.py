@@ -55,6 +55,7 @@ def recorded(tmp_path: Path) -> Path:
                 logprobs=logprobs,
                 trainer_logprobs=trainers,
                 mask=b"\1\0",
+                pieces=("I run", " the tests."),
             )
         ],
         message(3, "tool", "1 failed", name="pytest"),
@@ -138,6 +139,7 @@ def test_what_the_format_lacks_is_in_extra(recorded: Path, tmp_path: Path) -> No
         >= {"components": {"format": 1.0, "style": "NaN"}, "outcome": "trained", "step": 4, "rank": 1}.items()
     )
     assert turn.items() >= {"policy_version": 7, "mask": [True, False], "number": 2}.items()
+    assert turn["pieces"] == ["I run", " the tests."]
     assert turn["trainer_logprobs"] == [-0.25, "-Infinity"]
     assert found["steps"][1]["extra"]["otel_rl"]["tokens"] == [11, 12]
     assert found["steps"][3]["extra"]["otel_rl"]["cut"] == 3

@@ -278,6 +278,7 @@ def test_a_sample_is_read_down_to_its_tokens(look: Look, report_of: Callable[[st
     assert shown.locator(".author").all_inner_texts() == ["system", "user", "assistant", "tool python", "assistant"]
     assert "→ python(" in shown.inner_text()
     assert shown.locator(".tokens").nth(1).locator("i").count() == 160
+    assert shown.locator(".tokens.texts").inner_text().endswith(" so so so")
     shown.locator(".tokens i").nth(2).hover()
     for text in ("token 2 · id ", "engine: probability ", "trainer: probability 0.0183, log -4", "trained on"):
         assert text in page.locator("#hint").inner_text()

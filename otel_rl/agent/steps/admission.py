@@ -174,9 +174,9 @@ def _wrote(record: Wrote) -> None:
     if len(record.trace_id) != _TRACE_ID or not record.span_id < 1 << 64:
         raise ValueError(f"invalid ids {record.trace_id!r}, {record.span_id} of a trajectory")
     for one in record.messages:
-        counts = {len(one.mask), len(one.tokens) / 4, len(one.logprobs) / 8} - {0}
+        counts = {len(one.mask), len(one.tokens) / 4, len(one.logprobs) / 8, len(one.pieces)} - {0}
         if len(counts) > 1 or counts - {int(count) for count in counts}:
-            raise ValueError(f"invalid numbers {sorted(counts)} of tokens, log-probabilities and mask: must be equal")
+            raise ValueError(f"invalid numbers {sorted(counts)} of tokens, their lists and texts: must be equal")
 
 
 def _fingerprint(record: Fingerprint) -> None:

@@ -230,6 +230,7 @@ class MessageBuffer:
                 *(message.text, message.cut, message.calls, message.policy_version, message.tokens, message.logprobs),
                 logprobs,
                 message.mask,
+                tuple(message.pieces),
             )
 
 
@@ -244,7 +245,8 @@ def _attributes(one: Written) -> dict[str, str]:
 
 
 def _bytes(message: WrittenMessage) -> int:
-    lists = len(message.tokens) + len(message.logprobs) + len(message.mask)
+    pieces = len("".join(message.pieces).encode()) + len(message.pieces)
+    lists = len(message.tokens) + len(message.logprobs) + len(message.mask) + pieces
     return len(message.text.encode()) + len(message.calls.encode()) + lists + _OVERHEAD
 
 

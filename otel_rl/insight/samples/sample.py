@@ -19,6 +19,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         logprobs: Log-probability of each token in the engine that generated it.
         trainer_logprobs: The same in the trainer.
         mask: Whether each token was trained on.
+        pieces: Text of each token.
     """
 
     author: str
@@ -31,6 +32,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: tuple[float, ...] = ()
     trainer_logprobs: tuple[float, ...] = ()
     mask: tuple[bool, ...] = ()
+    pieces: tuple[str, ...] = ()
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ _TURNS = f"""
 SELECT {_KEYS}, author, text, name, cut, calls, policy_version{{more}} FROM messages
 WHERE {{where}} ORDER BY {_KEYS}, number
 """
-_LISTS = ("tokens", "logprobs", "trainer_logprobs", "mask")
+_LISTS = ("tokens", "logprobs", "trainer_logprobs", "mask", "pieces")
 _GAPS = f"""
 SELECT {_KEYS}, avg(abs(engine - trainer)) AS gap FROM (
     SELECT {_KEYS}, unnest(logprobs) AS engine, unnest(trainer_logprobs) AS trainer, unnest(mask) AS kept

@@ -41,7 +41,7 @@ _FACTS = (
 _QUERY = f"""
 SELECT attempt, trace_id, span_id, messages.step, role, messages.rank, messages.time_unix_nano, messages.number, author,
     name, text, cut, coalesce(calls, ''), messages.policy_version, coalesce(messages.tokens, []),
-    coalesce(logprobs, []), coalesce(trainer_logprobs, []), coalesce(mask, []),
+    coalesce(logprobs, []), coalesce(trainer_logprobs, []), coalesce(mask, []), coalesce(pieces, []),
     {", ".join(f"facts.{name}" for name in _FACTS)}
 FROM (SELECT * FROM messages WHERE {{where}}) AS messages LEFT JOIN (
     SELECT DISTINCT ON (attempt, trace_id, span_id) * FROM trajectories ORDER BY time_unix_nano DESC
@@ -69,6 +69,7 @@ class _Message(NamedTuple):
     logprobs: list[float]
     trainer_logprobs: list[float]
     mask: list[bool]
+    pieces: list[str]
 
 
 def write(run: RunReader, place: Path, steps: slice | None) -> dict[str, int]:
@@ -166,7 +167,7 @@ def _observation(message: _Message, link: Link, asked: Mapping[str, Any]) -> dic
 def _extra(message: _Message, **more: Sequence[float]) -> dict[str, Any]:
     version = None if message.policy_version < 0 else message.policy_version
     author = None if message.author in _SOURCES else message.author
-    lists = {"trainer_logprobs": message.trainer_logprobs, "mask": message.mask, **more}
+    lists = {"trainer_logprobs": message.trainer_logprobs, "mask": message.mask, "pieces": message.pieces, **more}
     kept = {"author": author, "name": message.name, "cut": message.cut or None, "policy_version": version, **lists}
     return {"extra": {OURS: {"number": message.number, "time_unix_nano": message.time, **_given(kept)}}}
 

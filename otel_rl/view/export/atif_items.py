@@ -15,7 +15,7 @@ from otel_rl.convert.completions import message_text
 from otel_rl.convert.tables import clean_text
 from otel_rl.export import Message, Trajectory
 from otel_rl.journal.records import LONGEST_TEXT
-from otel_rl.trainer.messages import calls_text
+from otel_rl.trainer.messages import calls_text, spells_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -100,6 +100,7 @@ class _Given(Struct):
     logprobs: list[float] = []
     trainer_logprobs: list[float] = []
     mask: list[bool] = []
+    pieces: list[str] = []
 
 
 def decoded(data: bytes) -> Document:
@@ -180,16 +181,19 @@ def _messages(steps: Iterable[_Step]) -> Iterator[dict[str, Any]]:
 def _fields(content: Mapping[str, object], found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a message: its text without secrets, and its lists, packed and as long as its tokens."""
     given = msgspec.convert(found, _Given, strict=False)
-    lists: dict[str, array[int] | array[float]] = {
+    lists: dict[str, array[int] | array[float] | list[str]] = {
         "tokens": array("i", given.tokens),
         "logprobs": array("d", given.logprobs),
         "trainer_logprobs": array("d", given.trainer_logprobs),
         "mask": array("B", given.mask),
+        "pieces": given.pieces,
     }
     if len({len(one) for one in lists.values()} - {0}) > 1:
         raise ValueError(f"lists differ in length: {', '.join(f'{len(one)} {name}' for name, one in lists.items())}")
     text, cut, secrets = clean_text(message_text(content), LONGEST_TEXT, "content")
-    packed = {name: b"" if secrets else one.tobytes() for name, one in lists.items()}
+    if secrets or spells_secret(given.pieces, text):
+        lists = {name: one[:0] for name, one in lists.items()}
+    packed = {name: one.tobytes() if isinstance(one, array) else one for name, one in lists.items()}
     return {**found, "text": text, "cut": cut + given.cut, **packed}
 
 

@@ -26,8 +26,8 @@ _MOST_TURNS, _MOST_TOKENS = 40, 4_000
 _BYTES_OF_TOKEN = 24
 _DIGITS = 4
 """Digits of numbers in the page: smaller differences are not seen as colors."""
-_OF_TRACE, _OF_NAME = 12, 100
-"""Characters of ids and names."""
+_OF_TRACE, _OF_NAME, _OF_PIECE = 12, 100, 40
+"""Characters of ids, names, and texts of tokens."""
 _TABLES = (
     "SELECT name, count(*) AS tables, min(step) AS first, max(step) AS last FROM texts GROUP BY name ORDER BY name"
 )
@@ -54,6 +54,7 @@ def _sample(one: Sample, prompt: int, room: int) -> dict[str, Any]:
     for turn in one.conversation[:_MOST_TURNS]:
         turns.append(_turn(turn, max(0, room)))
         room -= len(turns[-1]["text"]) + _BYTES_OF_TOKEN * len(turns[-1]["engine"] or turns[-1]["tokens"])
+        room -= sum(len(piece) + 3 for piece in turns[-1]["pieces"])
     return {
         "id": lines(one.trace_id[:_OF_TRACE]) or f"{one.step}-{one.table}-{one.number}",
         "trajectory": lines(one.trace_id[:_OF_TRACE]),
@@ -89,6 +90,7 @@ def _turn(turn: Turn, room: int) -> dict[str, Any]:
         "engine": [_number(one) for one in turn.logprobs[:most]],
         "trainer": [_number(one) for one in turn.trainer_logprobs[:most]],
         "mask": [int(one) for one in turn.mask[:most]],
+        "pieces": [lines(one[:_OF_PIECE]) for one in turn.pieces[:most]],
         "moreTokens": max(0, known - most),
     }
 

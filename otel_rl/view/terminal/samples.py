@@ -128,7 +128,8 @@ def _tokens(turn: Turn) -> Iterator[str]:
     if (gap := gap_of(turn)) is not None:
         yield f"gap {wording.number(gap.mean)} on average"
         engine, trainer = wording.number(gap.engine), wording.number(gap.trainer)
-        token = f"largest at token {gap.place:,} (id {turn.tokens[gap.place]})"
+        piece = f", {safe(repr(turn.pieces[gap.place]))}" if gap.place < len(turn.pieces) else ""
+        token = f"largest at token {gap.place:,} (id {turn.tokens[gap.place]}{piece})"
         yield f"{token}: probability {engine} in the engine, {trainer} in the trainer"
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// The tokens of a turn as cells, colored by what engine and trainer say of them. Their texts are not recorded.
+// The tokens of a turn as cells, colored by what engine and trainer say of them; with their texts, if these are recorded.
 
 const COLORINGS = [
   {key: "engine", title: "log-probability in the engine", value: (turn, at) => turn.engine[at], weight: (value) => -value, sign: -1},
@@ -47,13 +47,13 @@ function tokenCells(turn, sample, coloring, most) {
   const count = tokensIn(turn);
   const cells = Array.from({length: count}, (_, at) => {
     const value = coloring.value(turn, at, sample);
-    const cell = make("i", {class: isKnown(value) ? "" : "unknown", "data-at": at});
+    const cell = make("i", {class: isKnown(value) ? "" : "unknown", "data-at": at}, ...(turn.pieces[at] ? [turn.pieces[at]] : []));
     const weight = isKnown(value) ? coloring.weight(value) : 0;
     if (weight < 0) cell.classList.add("low");
     cell.style.setProperty("--heat", `${Math.round(100 * Math.sqrt(Math.min(1, Math.abs(weight) / most)))}%`);
     return cell;
   });
-  const box = make("div", {class: "tokens", role: "img", "aria-label": `${wholeText(count)} tokens by ${coloring.title}`}, ...cells);
+  const box = make("div", {class: turn.pieces.length ? "tokens texts" : "tokens", role: "img", "aria-label": `${wholeText(count)} tokens by ${coloring.title}`}, ...cells);
   const tell = (event) => hint(event, event.target.dataset.at === undefined ? null : tokenWords(turn, Number(event.target.dataset.at), sample));
   for (const act of ["pointermove", "click"]) box.addEventListener(act, tell);
   box.addEventListener("pointerleave", (event) => hint(event, null));
@@ -62,6 +62,7 @@ function tokenCells(turn, sample, coloring, most) {
 
 function tokenWords(turn, at, sample) {
   const words = [make("b", {}, `token ${wholeText(at)}${turn.tokens[at] === undefined ? "" : ` · id ${turn.tokens[at]}`}`)];
+  if (turn.pieces[at] !== undefined) words.push(JSON.stringify(turn.pieces[at]));
   for (const [name, values] of [["engine", turn.engine], ["trainer", turn.trainer]]) {
     if (values[at] != null) words.push(`${name}: probability ${numberText(Math.exp(values[at]))}, log ${numberText(values[at])}`);
   }
@@ -74,11 +75,11 @@ function tokenWords(turn, at, sample) {
 /** The table of a turn's tokens, for screen readers and for the numbers. */
 function tokenTable(place, turn) {
   tableBehind(place, "Tokens", () => ({
-    titles: ["token", "id", "engine", "trainer", "ratio", "trained on"],
+    titles: ["token", "id", "text", "engine", "trainer", "ratio", "trained on"],
     rows: Array.from({length: tokensIn(turn)}, (_, at) => {
       const ratio = ratioAt(turn, at);
       const kept = turn.mask[at] === undefined ? "" : turn.mask[at] ? "yes" : "no";
-      return [wholeText(at), String(turn.tokens[at] ?? ""), numberText(turn.engine[at]), numberText(turn.trainer[at]), isKnown(ratio) ? numberText(ratio) : "", kept];
+      return [wholeText(at), String(turn.tokens[at] ?? ""), turn.pieces[at] ?? "", numberText(turn.engine[at]), numberText(turn.trainer[at]), isKnown(ratio) ? numberText(ratio) : "", kept];
     }),
   }));
 }
