@@ -6,6 +6,7 @@ import json
 import math
 from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -69,9 +70,10 @@ class MessageWriter:
                 lists["tokens"] = None  # they spell the secret
                 recorder.refuse("message_limits", "the tokens of a message with a secret are not recorded")
         numbers = self._numbers_of(lists)
-        if len(pieces) != len(numbers.get("tokens", b"")) // _TOKEN_BYTES:
+        if pieces and len(pieces) != (known := len(numbers.get("tokens", b"")) // _TOKEN_BYTES):
+            recorder.refuse("message", f"message: pieces: {len(pieces)} texts for {known} tokens")
             pieces = []
-        of_tokens = sum(map(len, numbers.values())) + sum(len(one.encode()) + 1 for one in pieces)
+        of_tokens = sum(map(len, numbers.values())) + len("".join(pieces).encode()) + len(pieces)
         size = len(text.encode()) + len(calls) + of_tokens
         if size > self._room and of_tokens:
             size -= of_tokens
@@ -118,11 +120,15 @@ class MessageWriter:
 
     def _pieces_of(self, given: object) -> list[str]:
         """Return the texts of tokens; refuse what is not a list of them."""
+        if given is None:
+            return []
         try:
-            return [
-                encodable_text(text_of(one))[:LONGEST_PIECE]
-                for one in to_list("pieces", () if given is None else given)
-            ]
+            found = to_list("pieces", given)
+            if {*map(type, found)} <= {str} and max(map(len, found), default=0) <= LONGEST_PIECE:  # type: ignore[arg-type] # texts
+                with suppress(UnicodeEncodeError):
+                    "".join(found).encode()  # type: ignore[arg-type] # texts
+                    return found  # type: ignore[return-value] # texts
+            return [encodable_text(text_of(one))[:LONGEST_PIECE] for one in found]
         except Exception as error:  # a foreign object may raise anything
             self._recorder.refuse("message", f"message: {text_of(error)}")
             return []

@@ -71,7 +71,9 @@ def test_texts_of_tokens(run: Run, records_of: RecordsOf) -> None:
         one.message("assistant", "4", tokens=[1], pieces=4)
         one.message("assistant", "4", pieces=["4"])
 
-    found = [message.pieces for message in written(records_of(run))]
+    records = records_of(run)
+    found = [message.pieces for message in written(records)]
+    assert refusals(records)["message"] == 3
     assert found == [["4", " o", "k"], ["\\ud800", "x" * 256], [], [], []]
 
 
