@@ -134,6 +134,22 @@ def test_tokens_are_those_that_it_trains_on(hacked: Path) -> None:
 
 
 @pytest.mark.slow
+def test_texts_of_tokens_are_the_completion(hacked: Path) -> None:
+    """One for each token that it trains on; together they are the text, and special tokens around it."""
+    own = [
+        message
+        for of_step in messages_of(hacked / "runs" / "p" / "trl").values()
+        for trajectory in of_step
+        for message in trajectory
+        if message["tokens"] is not None
+    ]
+
+    assert own
+    for message in own:
+        assert len(message["pieces"]) == len(message["tokens"])
+        assert message["text"].strip() in "".join(message["pieces"])
+
+
 def test_messages_are_those_of_its_own_table(hacked: Path) -> None:
     """Authors, texts and calls of tools are those of the conversations that TRL writes into its table."""
     theirs = {

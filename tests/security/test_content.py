@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 TOKENS = [1_234_567, 2_345_678]
 LOGPROBS = [-0.123456789, -1.23456789]
-TEXTS = ("the-prompt", "the-answer", "the-argument", "the-tool", "the-found", "the-system")
+TEXTS = ("the-prompt", "the-answer", "the-argument", "the-tool", "the-found", "the-system", "the-piece")
 
 
 def record(place: Path, *, content: bool) -> Path:
     """Record a run of one step that gives texts to every call that takes them; return its directory."""
     exporters = ["jsonl", "sidecar", "tensorboard"]
     run = otel_rl.init(dir=place / "runs", exporters=exporters, content=content, quiet=True, hardware=False)
-    lists = {"tokens": TOKENS, "logprobs": LOGPROBS, "mask": [True, False]}
+    lists = {"tokens": TOKENS, "logprobs": LOGPROBS, "mask": [True, False], "pieces": [TEXTS[6], ""]}
     with run.step(0):
         with run.trajectory(policy_version=1) as one:
             one.message("user", TEXTS[0])
@@ -36,7 +36,13 @@ def record(place: Path, *, content: bool) -> Path:
             one.rewarded(0.5, components={"format": 1.0})
         run.trained([one.ticket()], advantages=[0.25], losses=[0.125], logprobs=[LOGPROBS])
         asked = [{"role": "system", "content": TEXTS[5]}, {"role": "user", "content": TEXTS[0]}]
-        given = {"tokens": [TOKENS], "logprobs": [LOGPROBS], "trainer_logprobs": [LOGPROBS], "masks": [[True, False]]}
+        given = {
+            "tokens": [TOKENS],
+            "pieces": [[TEXTS[6], ""]],
+            "logprobs": [LOGPROBS],
+            "trainer_logprobs": [LOGPROBS],
+            "masks": [[True, False]],
+        }
         run.completions([asked], [[{"role": "assistant", "content": TEXTS[1]}]], rewards=[0.5], **given)  # type: ignore[arg-type]
         run.table("answers", {"prompt": [TEXTS[0]], "reward": [0.5]})
         run.log({"loss": 0.5})

@@ -112,12 +112,12 @@ def decoded(data: bytes) -> Document:
     """
     document = msgspec.json.decode(data, type=Document)
     try:
-        import atif
+        from atif import Trajectory as Checked
         from pydantic import ValidationError
     except ImportError:
         return document
     try:
-        atif.Trajectory.model_validate_json(data)
+        Checked.model_validate_json(data)
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{first['msg']} - at `{'.'.join(map(str, first['loc']))}`") from None
