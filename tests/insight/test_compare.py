@@ -375,3 +375,7 @@ def test_values_that_are_no_numbers(tmp_path: Path) -> None:
 
     assert [one.decision for one in found.gates] == ["beyond", "within"]
     assert found.sentences[0] == "reward is NaN or infinite in 29 of 60 steps of the new side."
+
+    back = compare([run("bad", math.nan)], [run("good", 0.5)], gates_of("reward:-90%"))
+    assert back.gates[0].decision == "within"
+    assert back.sentences[0] == "reward is NaN or infinite in 29 of 60 steps of the base."

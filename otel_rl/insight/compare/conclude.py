@@ -21,7 +21,6 @@ from otel_rl.insight.compare.difference import difference
 from otel_rl.insight.compare.sentences import sentences, size
 from otel_rl.insight.compare.shared import all_phases, shared_by
 from otel_rl.insight.compare.sides import STEPS_PER_SECOND, THROUGHPUT, Sides
-from otel_rl.insight.series import Series
 from otel_rl.insight.work import works
 from otel_rl.semconv.main_metrics import STEP_TIME, entries
 from otel_rl.semconv.repeatable import is_repeatable
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from otel_rl.insight.compare.difference import Difference
     from otel_rl.insight.compare.gates import Gate
     from otel_rl.insight.recorded import Recorded
+    from otel_rl.insight.series import Series
 
 _RELATIVE = (THROUGHPUT, "step_time", "memory_peak", "memory", "tokens_per_second")
 """Metrics whose differences are fractions; those of others are in the metric's unit."""
@@ -74,7 +74,7 @@ def compare(
     found = {metric: (name, one) for metric, name, one in all_of if one is not None}
     results = [_decided(sides, gate, shared) for gate in gates]
     metrics = tuple(_told(metric, name, one) for metric, (name, one) in found.items())
-    broken = [f"{one}." for metric in _SHOWN if (one := _not_finite(sides, metric))]
+    broken = [f"{one}." for metric in _SHOWN for one in _not_finite(sides, metric) if one]
     luck = [metric for metric, (name, _) in found.items() if _is_luck(sides, metric, name)]
     are_equal, first_difference = _first_difference(sides)
     said = sentences(metrics, phases, first_difference, luck, shared, are_equal=are_equal)
@@ -132,8 +132,9 @@ def _decided(sides: Sides, gate: Gate, shared: float) -> GateResult:
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(f"invalid gate {gate}: the runs have no metric {gate.metric}{hint}")
     decision = gate.decide(found)
-    if missing := _not_finite(sides, gate.metric):
-        return GateResult(gate=str(gate), decision="beyond", sentence=f"{gate}: beyond, since {missing}.")
+    of_base, of_new = _not_finite(sides, gate.metric)
+    if of_new and not of_base:
+        return GateResult(gate=str(gate), decision="beyond", sentence=f"{gate}: beyond, since {of_new}.")
     if found is not None and decision != "unknown" and found.gap and _is_luck(sides, gate.metric, name):
         sentence = f"{gate}: cannot tell with one run on each side, since seeds differ too ({size(found)})."
         return GateResult(gate=str(gate), decision="unknown", sentence=sentence)
@@ -156,18 +157,16 @@ def _decided(sides: Sides, gate: Gate, shared: float) -> GateResult:
     return GateResult(gate=str(gate), decision=decision, sentence=sentence, needs_steps=needs)
 
 
-def _not_finite(sides: Sides, metric: str) -> str:
-    """Return in words how many values of the new side are NaN or infinite, if those of the base are not."""
+def _not_finite(sides: Sides, metric: str) -> tuple[str, str]:
+    """Return in words how many values of the base, and of the new side, are NaN or infinite; nothing if none is."""
     name, base, new = sides.metric(metric)
-    bad, all_of = (sum(len(part(one).steps) for one in new) for part in (_bad, lambda one: one))
-    if not bad or any(_bad(one) for one in base):
-        return ""
-    return f"{name} is NaN or infinite in {bad:,} of {wording.count(all_of, 'step')} of the new side"
+    return _bad(name, base, "base"), _bad(name, new, "new side")
 
 
-def _bad(series: Series) -> Series:
-    kept = ~np.isfinite(series.values)
-    return Series(series.steps[kept], series.values[kept])
+def _bad(name: str, side: Sequence[Series], of: str) -> str:
+    all_of = sum(len(one.steps) for one in side)
+    bad = all_of - sum(len(one.finite.steps) for one in side)
+    return f"{name} is NaN or infinite in {bad:,} of {wording.count(all_of, 'step')} of the {of}" if bad else ""
 
 
 def _is_luck(sides: Sides, metric: str, name: str) -> bool:

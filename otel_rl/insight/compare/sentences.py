@@ -73,6 +73,8 @@ def sentences(
         found.append("The runs share too few steps to compare metrics.")
     elif all(one.way == "same" or _is_small(one) for one in metrics):
         found.append(f"No main metric differs with certainty by {100 * _LEAST:.0f} % or more.")
+        if unknown := [one.name for one in metrics if one.low is None]:
+            found.append(f"Too few independent steps to tell: {wording.names(unknown)}.")
     return found
 
 
