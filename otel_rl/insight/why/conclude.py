@@ -63,14 +63,17 @@ def why(run: RunReader, steps: tuple[int, int] | None = None, phase: str = "") -
     usual_seconds = fmean(one.window.seconds for one in usual) if usual else None
     depends = _depends(paths, found[0], parts)
     changes = [] if steps or phase else [one.sentence for one in changes_in(recorded)]
-    notes = _notes(parts, are_slow=are_slow, clocks=paths.clocks, seconds=seconds, depends=depends)
+    notes = _notes(parts, clocks=paths.clocks, seconds=seconds, depends=depends)
     return Why(
         steps=tuple(one.window.step for one in found),
         usual_steps=tuple(one.window.step for one in usual),
         phase=phase,
         seconds=seconds,
         usual_seconds=usual_seconds,
-        sentences=tuple(sentences([one.window.step for one in found], phase, seconds, usual_seconds, parts)),
+        sentences=(
+            *(() if are_slow else ("No single step stands out: a usual one is explained.",)),
+            *sentences([one.window.step for one in found], phase, seconds, usual_seconds, parts),
+        ),
         parts=parts,
         path=tuple(_stages(recorded, found[0])),
         clocks_seconds=paths.clocks,
@@ -221,14 +224,12 @@ def _named(recorded: Recorded, who: Who) -> str:
     return recorded.rank_text(who.rank, who.role) if who.rank >= 0 else who.role
 
 
-def _notes(parts: Sequence[Part], *, are_slow: bool, clocks: float, seconds: float, depends: bool) -> list[str]:
+def _notes(parts: Sequence[Part], *, clocks: float, seconds: float, depends: bool) -> list[str]:
     notes = []
     least = _LEAST_REPLAYED * seconds
     unknown = [one for one in parts if one.change_seconds > least and one.saves_seconds is None]
     if any(one.kind in OF_TRAJECTORIES and one.usual_seconds is not None for one in unknown):
         notes.append("If its trajectories were faster, a step would have taken others: what it would save is unknown.")
-    if not are_slow:
-        notes.append("No step is much slower than the others: a usual one is explained.")
     if depends:
         notes.append(f"Clocks may differ by {wording.seconds(clocks)}, and the first part depends on that.")
     elif clocks > _NOTABLE * seconds:

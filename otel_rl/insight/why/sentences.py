@@ -61,7 +61,7 @@ def _sentence(part: Part, steps: int) -> str:
         took = f"{wording.seconds(part.seconds)}, usually {wording.seconds(part.usual_seconds)}"
         text = f"{wording.signed_seconds(part.change_seconds)}: {text}: {took}."
     if part.saves_seconds is not None and part.saves_seconds > 0:
-        text += f" As usual, it would save {wording.seconds(part.saves_seconds)}."
+        text += f" At its usual time, it would save {wording.seconds(part.saves_seconds)}."
     return text
 
 

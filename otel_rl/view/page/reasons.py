@@ -68,13 +68,9 @@ def _drawing(found: Why) -> Markup:
         tag("text", wording.seconds(total), x=str(_LEFT + _WIDTH), y=str(height - 4), text_anchor="end"),
     ]
     label = f"The critical path of step {found.steps[0]}"
-    return tag(
-        *("svg", *names, *drawn, *axis),
-        viewBox=f"0 0 {_LEFT + _WIDTH} {height}",
-        class_="path",
-        role="img",
-        aria_label=label,
-    )
+    box = f"0 0 {_LEFT + _WIDTH} {height}"
+    svg = tag("svg", *names, *drawn, *axis, viewBox=box, class_="path", role="img", aria_label=label)
+    return tag("div", svg, class_="wide", tabindex="0", role="region", aria_label=f"{label}, a drawing")
 
 
 def _bars(path: Sequence[Stage]) -> Iterator[_Bar]:
@@ -110,8 +106,10 @@ def _drawn(before: _Bar | None, bar: _Bar) -> Iterator[Markup]:
 
 
 def _table(found: Why) -> Markup:
-    lines = [(_label(one), *numbers_of(one, found), wording.names(one.who, 2)) for one in shown_parts(found)]
-    return table_of(_HEADS, lines, "Parts of the critical path", numbers=(1, 2, 3, 4))
+    count = 1 if found.usual_seconds is None else 4
+    lines = [(_label(one), *numbers_of(one, found)[:count], wording.names(one.who, 2)) for one in shown_parts(found)]
+    heads = (*_HEADS[: 1 + count], _HEADS[-1])
+    return table_of(heads, lines, "Parts of the critical path", numbers=range(1, 1 + count))
 
 
 def _label(part: Part) -> str:
