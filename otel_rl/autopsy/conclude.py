@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -75,6 +76,8 @@ def autopsy(run: Path, cause: str = "") -> Autopsy:
 def conclude(run: Path, machines: Sequence[Machine], nows: Sequence[Now], at: int, cause: str = "") -> Autopsy:
     """Return what the evidence says."""
     verdict = verdict_of(machines, nows, at, is_suspected=bool(cause))
+    if verdict.kind == "ended":
+        verdict = msgspec.structs.replace(verdict, advice=f"See how it ended: otel-rl top {shlex.quote(str(run))}")
     return Autopsy(
         run=str(run),
         time_unix_nano=at,

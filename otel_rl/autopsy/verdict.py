@@ -264,8 +264,7 @@ def _is_full_disk(free: int, size: int, files: int) -> bool:
 def _well(graph: Graph, at: int) -> Verdict:
     living = [node for node in graph.nodes.values() if node.records and node.seen is not None]
     if not living:
-        sentence = "No process of the run was seen alive."
-        return Verdict(kind="ended", sentence=sentence, sure="likely", advice="otel-rl top shows how it ended.")
+        return Verdict(kind="ended", sentence="No process of the run was seen alive.", sure="likely")
     steps = [node.now.step for node in living if node.now is not None and node.now.step is not None and node.is_rank]
     phases = sorted({node.phase for node in living if node.phase})
     where = f" in step {max(steps):,}" if steps else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING
 
 from otel_rl.insight import wording
@@ -31,10 +32,11 @@ def _exporters(recorded: Recorded) -> list[Finding]:
     found: dict[str, ExporterNow] = {}
     for now in reversed(recorded.now):
         found |= {one.name: one for one in now.exporters if one.waiting >= _BEHIND and (one.failures or one.last_error)}
+    place = shlex.quote(str(recorded.place.path))
     return [
         _finding(
             f"{name} is {wording.count(one.waiting, 'item')} behind{_error(one)}.",
-            "Nothing is lost: it is retried. After the run, `otel-rl agent RUN_DIR --once` delivers the rest.",
+            f"Nothing is lost: it is retried. After the run, `otel-rl agent {place} --once` delivers the rest.",
             "warning",
         )
         for name, one in list(found.items())[:_MOST]

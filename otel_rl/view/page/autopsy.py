@@ -17,8 +17,8 @@ _MOST_NAMED = 8
 
 
 def autopsy_of(path: Path) -> Markup | None:
-    """Return what the newest autopsy found that names a cause, else the newest; `None` if there is none."""
-    autopsies = read_autopsies(path)
+    """Return what the newest autopsy found that names a cause, else the newest; `None` if none saw a process."""
+    autopsies = [one for one in read_autopsies(path) if one.verdict.kind != "ended"]
     if not autopsies:
         return None
     found = next((one for one in autopsies if one.verdict.names_cause), autopsies[0])
