@@ -51,11 +51,12 @@ def count(value: int, noun: str, plural: str = "") -> str:
 
 
 def percent(share: float) -> str:
-    """Return a fraction in percent, such as `61 %`, `0.4 %` or `less than 0.1 %`."""
+    """Return a fraction in percent, such as `61 %`, `0.4 %` or `less than 0.1 %`; all but all is not `100 %`."""
     value = 100 * share
     if 0 < value < 0.1:
         return "less than 0.1 %"
-    return f"{value:.1f} %" if 0 < value < 1 else f"{value:.0f} %"
+    digits = 1 if 0 < value < 1 or 99.5 <= value < 100 else 0
+    return f"{min(value, 99.9) if digits else value:.{digits}f} %"
 
 
 def seconds(value: float) -> str:

@@ -25,6 +25,23 @@ if TYPE_CHECKING:
 S = 1_000_000_000
 
 
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0, "0 %"),
+        (1e-4, "less than 0.1 %"),
+        (0.004, "0.4 %"),
+        (0.612, "61 %"),
+        (0.997, "99.7 %"),
+        (0.99999, "99.9 %"),
+        (1, "100 %"),
+    ],
+)
+def test_percent(share: float, text: str) -> None:
+    """Almost nothing is not 0 %, and almost all is not 100 %."""
+    assert wording.percent(share) == text
+
+
 def test_numbers_are_those_of_the_reader(tmp_path: Path) -> None:
     """Medians before and after a change, the phase, the lengths, shares, the reward and the goodput, read apart."""
     dice = Dice()

@@ -108,7 +108,8 @@ def _about(scene: Scene, who: Who, cells: int) -> list[Line]:
         parts.append(Span(f"  in step {process.step:,}"))
         for phase in process.phases:
             parts.append(Span(f" › {safe(phase.name)} for {words.age(phase.started_unix_nano, at)}"))
-    parts.append(Span(f"  last record {words.age(process.last_unix_nano, at)} before", "dim"))
+    if process.outcome is None:
+        parts.append(Span(f"  last record {words.age(process.last_unix_nano, at)} ago", "dim"))
     return [fit_line(parts, cells)]
 
 

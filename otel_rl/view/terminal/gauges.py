@@ -63,6 +63,7 @@ def _host(device: DeviceNow) -> Line:
     return (
         Span(f" {fit(safe(device.name), 14).rstrip()} CPU "),
         *_load(device.utilization, 6, "note"),
+        Span("  memory" if device.memory is not None else ""),
         *_memory(device),
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.archive.runs import places_of
+from otel_rl.insight import wording
 from otel_rl.insight.facts import State
 from otel_rl.semconv.main_metrics import STEP_TIME
 from otel_rl.view.terminal import drawing, words
@@ -120,7 +121,7 @@ def table(runs: Sequence[Present], cells: int, at: int) -> list[Line]:
     """Draw the list; where there is not enough room, columns at the right are left out."""
     columns = [
         _column("RUN", [Span(f"{safe(run.project)}/{safe(run.name)}", "bold") for run in runs], max(18, cells // 3)),
-        _column("STATE", [words.state(run.state, lacks=bool(run.processes and run.reason)) for run in runs]),
+        _column("STATE", [_state(run) for run in runs]),
         _column("STEPS", [Span(steps_of(run)) for run in runs], is_number=True),
         _column("SEEN", [Span(words.seen(run.last_unix_nano, at), "dim") for run in runs], is_number=True),
         _column("STEP TIME", [_step_time(run, is_short=cells < _WIDE) for run in runs]),
@@ -167,6 +168,13 @@ def steps_of(run: Present) -> str:
     return f"{progress.steps:,}{total}" if progress.steps else "no step yet"
 
 
+def _state(run: Present) -> Span:
+    """Return the state, whether a process is lacking, and whether the last value of a main metric is not finite."""
+    found = words.state(run.state, lacks=bool(run.processes and run.reason))
+    is_finite = all(one.points[-1][1] is not None for one in run.progress.curves if one.points)
+    return found if is_finite else Span(f"{found.text}, nan", "bad")
+
+
 def _step_time(run: Present, *, is_short: bool) -> Span:
     now, before = run.progress.step_seconds, run.progress.step_seconds_before
     if now is None:
@@ -179,11 +187,12 @@ def _step_time(run: Present, *, is_short: bool) -> Span:
 
 
 def _goes_to(run: Present) -> Span:
-    found = listed(run)
-    if found.longest_share is None:
+    shares = run.progress.shares
+    total = sum(one.seconds for one in shares)
+    if total <= 0:
         return Span("")
-    style = next(one.category for one in run.progress.shares if one.name)
-    return Span(f"{safe(found.longest_phase)} {100 * found.longest_share:.0f} %", style)
+    longest = max(shares, key=lambda one: one.seconds)
+    return Span(f"{words.phase(longest.name)} {wording.percent(longest.seconds / total)}", longest.category)
 
 
 def _metrics(run: Present) -> list[Curve]:

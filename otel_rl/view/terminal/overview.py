@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from otel_rl.insight import wording
 from otel_rl.view.terminal import drawing, gauges, words
-from otel_rl.view.terminal.lines import Span, beside, both_ends, fit, fit_line, line, marked, right, safe, width
+from otel_rl.view.terminal.lines import Span, beside, both_ends, fit, fit_line, folded, line, marked, right, safe, width
 from otel_rl.view.terminal.phases import exclusive
 from otel_rl.view.terminal.scene import Drawn, label, window
 
@@ -96,19 +96,26 @@ def title(scene: Scene, cells: int, *places: str) -> Line:
     return both_ends(parts, state, cells)
 
 
-def verdict(scene: Scene, cells: int, most: int) -> list[Line]:
-    """Draw what is to say of the run first: the findings, the worst first."""
+def verdict(scene: Scene, cells: int, least: int) -> list[Line]:
+    """Draw what is to say of the run first: the findings, the worst first, and what is bad as a whole.
+
+    It has at least so many lines, and twice as many where something is bad.
+    """
     found: list[Line] = []
     facts, present = scene.facts, scene.present
     if facts is not None:
-        for finding in facts.findings[:most]:
+        for number, finding in enumerate(facts.findings[:least]):
             sign, style = _SIGNS[finding.severity]
             advice = f"  → {safe(finding.advice)}" if finding.advice else ""
-            found.append(fit_line((Span(f" {sign} ", style), Span(safe(finding.sentence)), Span(advice, "dim")), cells))
+            row = (Span(f" {sign} ", style), Span(safe(finding.sentence)), Span(advice, "dim"))
+            room = 2 * least - len(found) - (min(least, len(facts.findings)) - number - 1)
+            whole = folded(row, cells) if finding.severity in ("bad", "warning") else []
+            found += whole if 0 < len(whole) <= room else [fit_line(row, cells)]
     elif present.reason:
         found.append(fit_line((Span(" ● ", words.state(present.state).style), Span(safe(present.reason))), cells))
-    found += [fit_line((Span(f" {safe(scene.note)}", "dim"),), cells)] if scene.note and len(found) < most else []
-    return found + [line()] * (most - len(found))
+    note = scene.note or ("" if facts is not None else "reading what was found …")
+    found += [fit_line((Span(f" {safe(note)}", "dim"),), cells)] if note and len(found) < least else []
+    return found + [line()] * (least - len(found))
 
 
 def rule(text: str, cells: int) -> Line:
@@ -124,7 +131,7 @@ def _narrow(
     of_curves = min(max(min(pairs, room // 2), room - max(1, len(processes))), _HIGH * pairs)
     body, count = _processes(scene, processes, cells, room - of_curves, cursor)
     first, second = (curves(scene, names[side::2], half, of_curves, pairs) for side in (0, 1))
-    return body + beside(first, second, half), count
+    return body + (beside(first, second, half) if names else first), count
 
 
 def rows_of(scene: Scene) -> list[ProcessNow]:
@@ -173,7 +180,7 @@ def _processes(
     of_step = _by_process(scene)
     for number, process in enumerate(processes[at : at + count], at):
         phases = process.last if step is None else of_step.get((process.role, process.rank), ())
-        what, since = _doing(scene, process) if step is None else _took(phases)
+        what, since = _doing(scene, process) if step is None else _took(phases, is_read=step in scene.of_step)
         row = [Span(f" {right(safe(label(process)), of_label)}  ")]
         if of_host:
             row.append(Span(f"{fit(safe(process.host), of_host)}  ", "dim"))
@@ -218,9 +225,9 @@ def _category(scene: Scene, phase: str) -> Style:
     return known[phase]
 
 
-def _took(phases: Sequence[PhaseTime]) -> tuple[Span, str]:
+def _took(phases: Sequence[PhaseTime], *, is_read: bool) -> tuple[Span, str]:
     if not phases:
-        return Span(fit("nothing recorded", 20), "dim"), ""
+        return Span(fit("nothing recorded" if is_read else "reading …", 20), "dim"), ""
     total = sum(one.seconds for one in phases)
     return Span(fit(safe(phases[0].name), 20), phases[0].category), words.time_of(total)
 
@@ -243,7 +250,7 @@ def _shares(scene: Scene, cells: int, most: int) -> list[Line]:
     for one in shares:
         if one.seconds < _LEAST_SHARE * total:
             break
-        text = f"{words.phase(one.name)} {100 * one.seconds / total:.0f} %   "
+        text = f"{words.phase(one.name)} {wording.percent(one.seconds / total)}   "
         parts = Span(f"{drawing.fill(one.category)} ", one.category), Span(text)
         if width((*legend[-1], *parts)) > cells + 3 and len(legend) < most:
             legend.append([Span(" ")])
@@ -295,7 +302,7 @@ def curves(scene: Scene, names: Sequence[str], cells: int, height: int, slots: i
     """
     slots = slots or len(names)
     if not slots:
-        return [line((" no metric has been recorded yet", "dim"))]
+        return [line((" no metric has been recorded", "dim"))]
     each, left = divmod(height, slots)
     if each >= _HIGH:
         each, left = _HIGH, 0

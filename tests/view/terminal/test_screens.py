@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.cells import cell_len
 
-from otel_rl.archive.now import Curve, EventNow, OpenPhase
+from otel_rl.archive.now import Curve, EventNow, OpenPhase, PhaseTime
 from otel_rl.insight import Facts, Finding, Summary
-from otel_rl.view.terminal import detail, overview
+from otel_rl.view.terminal import detail, listing, overview
 from otel_rl.view.terminal.ansi import Terminal, painted
 from otel_rl.view.terminal.lines import STYLES, Span, folded, line
 from otel_rl.view.terminal.present import present_of
 from otel_rl.view.terminal.scene import Scene
-from tests.view.terminal.nows import S, hanging, process, progress, written
+from tests.view.terminal.nows import SHARES, S, hanging, process, progress, written
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,6 +87,48 @@ def test_findings_come_first(tmp_path: Path) -> None:
 
     assert screen(scene).splitlines()[1] == " ● Died at step 812.  → Look at rank 3."
     assert "Look at rank 3." in "\n".join(painted(detail.draw_findings(scene, 80, 24).lines, PLAIN))
+
+
+def test_what_is_bad_is_whole(tmp_path: Path) -> None:
+    """A bad finding and its advice are not cut in 80 columns; others have one line each, and no line is added to 24."""
+    died = "Died before its first step after 1 min 39 s: rank 1 was killed by SIGKILL inside warmup, then 1 other."
+    bad = Finding(kind="outcome", severity="bad", sentence=died, advice="Look at the kernel log of the machine.")
+    note = Finding(kind="time", severity="note", sentence="generate 61 %, " * 9)
+    facts = Facts(summary=Summary(id="a", project="p", name="n", state="lost"), findings=(bad, note))
+    text = screen(Scene(present=present_of(written(tmp_path / "base")), facts=facts)).splitlines()
+
+    assert " ".join(" ".join(text[1:4]).split()).startswith(f"● {died} → {bad.advice} ○ generate")
+    assert text[3].endswith("…")
+    assert len(text) <= 24
+
+
+def test_what_is_still_read(tmp_path: Path) -> None:
+    """Findings and phases that are still read are not shown as absent ones."""
+    scene = Scene(present=present_of(written(tmp_path / "base")), step=7)
+    assert "reading what was found …" in screen(scene)
+    assert "nothing recorded" not in screen(scene)
+
+    scene.of_step = {7: []}
+    assert "nothing recorded" in screen(scene)
+
+
+def test_no_metrics(tmp_path: Path) -> None:
+    """A run without metrics says so once."""
+    text = screen(Scene(present=present_of(written(tmp_path / "base", progress=progress(curves=())))))
+
+    assert text.count("no metric has been recorded") == 1
+
+
+def test_the_list_of_runs(tmp_path: Path) -> None:
+    """It names a main metric that is not finite, and where most time goes, though it be in no phase."""
+    lost = progress(curves=(Curve("loss", ((1, 0.5), (2, None))),), shares=(PhaseTime("", "none", 999.0), *SHARES))
+    runs = [present_of(written(tmp_path / name, progress=one)) for name, one in (("a", progress()), ("b", lost))]
+    _, first, second = painted(listing.table(runs, 120, time.time_ns()), PLAIN)
+
+    assert "● live   " in first
+    assert "generate 68 %" in first
+    assert "● live, nan" in second
+    assert "not in any phase 99 %" in second
 
 
 def test_a_search(tmp_path: Path) -> None:
