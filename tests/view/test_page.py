@@ -17,6 +17,8 @@ import pytest
 import otel_rl
 from otel_rl.archive.autopsies import FOLDER, Autopsy, StackGroup, Verdict
 from otel_rl.archive.writer import Writer
+from otel_rl.autopsy.conclude import conclude
+from otel_rl.export import Table
 from otel_rl.insight.why.conclude import why
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.view.page.markup import data_block, tag
@@ -242,6 +244,28 @@ def test_slow_steps_have_their_path(tmp_path: Path) -> None:
     assert len(stages) < path.count("<rect") <= len(found.path)
 
 
+def test_no_slow_step(tmp_path: Path) -> None:
+    """If no step is slow, the section says so first, and its table has no empty columns."""
+    page = page_of(record(tmp_path / "run", Shape(steps=6)))
+    section = page[page.index("No single step stands out") :]
+
+    assert section.index("<table") < section.index("part of the path") < section.index("</table>")
+    assert "step without it" not in page
+
+
+@pytest.mark.parametrize(("steps", "columns"), [((3, 3), ["reward"]), ((3, 4), ["step", "reward"])])
+def test_a_step_is_shown_once(tmp_path: Path, steps: tuple[int, int], columns: list[str]) -> None:
+    """A column of a table that repeats the step of its lines is left out; one that differs is kept."""
+    run = record(tmp_path / "run", Shape(steps=6))
+    writer = Writer(run / "archive" / "local", 1 << 60)
+    writer.add(Table("scores", 3, STARTED, ("step", "reward"), tuple((step, 0.5) for step in steps), 0, (0, 0), 2))
+    writer.save()
+    (table,) = data_in(page_of(run))["samples"]["tables"]
+
+    assert table["columns"] == columns
+    assert table["lines"][0] == [3, *((3, 0.5) if "step" in columns else (0.5,))]
+
+
 def test_a_text_cannot_reverse_others() -> None:
     """Characters that change the direction of the text behind them are replaced."""
     assert tag("p", "a\u202eb\u2066c") == "<p>a\ufffdb\ufffdc</p>"
@@ -302,8 +326,12 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_the_newest_autopsy_has_a_section(tmp_path: Path) -> None:
-    """The page has the newest autopsy that names a cause, with its stacks, and no section without any."""
+    """The page has the newest autopsy that names a cause, with its stacks, and no section if none saw a process."""
     run = record(tmp_path / "run", Shape(steps=2))
+    assert 'id="autopsy"' not in page_of(run)
+    ended = conclude(run, [], [], STARTED)
+    write_atomically(_made(run / FOLDER) / "20251231T000000Z.json", msgspec.json.encode(ended))
+    assert ended.verdict.advice == f"See how it ended: otel-rl top {run}"
     assert 'id="autopsy"' not in page_of(run)
     for when, kind, sentence in (
         ("20260101T000000Z", "sleep", "<b>Rank 1</b> sleeps."),
@@ -337,6 +365,7 @@ def test_samples_are_bounded_and_cannot_act(tmp_path: Path) -> None:
     page = page_of(run)
 
     (largest,) = (one for one in data_in(page)["samples"]["transcripts"] if one["reward"] == 2.0)
+    assert largest["command"] == f"otel-rl samples 0123456789abcdef --trajectory {largest['id']}"
     turn = largest["turns"][1]
     begin, left, end = turn["text"].split("\n")
     assert (begin, end) == ("\\u202e" * 4_000, "\\u202e" * 2_000)

@@ -40,7 +40,7 @@ GROUP BY ALL ORDER BY phase, place
 _TITLES = {
     "util": ("GPU utilization", "%"),
     "mem_gb": ("Memory in use", "GiB"),
-    "mem_total_gb": ("Memory of the host", "GiB"),
+    "mem_total_gb": ("Memory of the host in all", "GiB"),
     "power_w": ("Power", "W"),
     "temp_c": ("Temperature", "°C"),
 }

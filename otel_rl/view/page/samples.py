@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.archive.json_texts import decoded
 from otel_rl.errors.sinks import lines
 from otel_rl.insight.samples.choose import prompt_of
+from otel_rl.insight.samples.remark import place_of
 from otel_rl.insight.samples.telling import telling
 
 if TYPE_CHECKING:
@@ -39,13 +41,17 @@ QUALIFY row_number() OVER (PARTITION BY name ORDER BY step DESC, part DESC) <= 2
 
 def samples_of(run: RunReader, marked: Iterable[int]) -> dict[str, Any]:
     """Return samples, also of the steps that are marked, and the tables, each with lines of its newest steps."""
-    return {"transcripts": _transcripts(telling(run, marked)), "tables": _tables(run)}
+    command = f"otel-rl samples {shlex.quote(lines(run.place.id or run.place.path.name))}"
+    return {"command": command, "transcripts": _transcripts(telling(run, marked), command), "tables": _tables(run)}
 
 
-def _transcripts(samples: Sequence[Sample]) -> list[dict[str, Any]]:
+def _transcripts(samples: Sequence[Sample], command: str) -> list[dict[str, Any]]:
     prompts: dict[str, int] = {}
     room = _MOST_BYTES_OF_TRANSCRIPTS // max(1, len(samples))
-    return [_sample(one, prompts.setdefault(prompt_of(one), len(prompts)), room) for one in samples]
+    return [
+        _sample(one, prompts.setdefault(prompt_of(one), len(prompts)), room) | {"command": f"{command} {place_of(one)}"}
+        for one in samples
+    ]
 
 
 def _sample(one: Sample, prompt: int, room: int) -> dict[str, Any]:
@@ -57,7 +63,6 @@ def _sample(one: Sample, prompt: int, room: int) -> dict[str, Any]:
         room -= sum(len(piece) + 3 for piece in turns[-1]["pieces"])
     return {
         "id": lines(one.trace_id[:_OF_TRACE]) or f"{one.step}-{one.table}-{one.number}",
-        "trajectory": lines(one.trace_id[:_OF_TRACE]),
         "step": one.step,
         "number": one.number,
         "group": lines(one.group_id[:_OF_NAME]) or (one.group if one.group >= 0 else None),
@@ -133,7 +138,17 @@ def _tables(run: RunReader) -> list[dict[str, Any]]:
                 table["cut"] += 1
                 continue
             table["lines"].append([int(step), *(shown.get(column) for column in table["columns"])])
-    return list(tables.values())
+    return [_without_step(table) for table in tables.values()]
+
+
+def _without_step(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table without a column that repeats the step of each line."""
+    columns = table["columns"]
+    at = columns.index("step") if "step" in columns else -1
+    if at < 0 or any(line[1 + at] != line[0] for line in table["lines"]):
+        return table
+    lines = [line[: 1 + at] + line[2 + at :] for line in table["lines"]]
+    return table | {"columns": columns[:at] + columns[at + 1 :], "lines": lines}
 
 
 def _shown(cell: Any) -> str | float | int | bool | None:

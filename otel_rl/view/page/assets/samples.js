@@ -3,8 +3,8 @@
 
 const MOST_SAMPLES = 100;
 
-function mountSamples({transcripts, tables}) {
-  mountTranscripts(transcripts);
+function mountSamples({command, transcripts, tables}) {
+  mountTranscripts(transcripts, command);
   const place = byId("draw-data");
   if (!tables.length && !transcripts.length) {
     place.append(make("p", {class: "nothing"}, "No completions or tables were recorded."));

@@ -6,7 +6,7 @@ const FACTS = [
   ["reward", "reward", numberText], ["advantage", "advantage", numberText], ["gap", "gap", numberText], ["staleness", "staleness", wholeText],
 ];
 
-function mountTranscripts(samples) {
+function mountTranscripts(samples, command) {
   if (!samples.length) return;
   const place = byId("draw-data");
   const facts = FACTS.filter(([key]) => samples.some((sample) => sample[key] !== null));
@@ -23,7 +23,7 @@ function mountTranscripts(samples) {
     if (key === shown) return;
     shown = key;
     const steps = [...new Set(samples.map(({step}) => step))].map(wholeText).join(", ");
-    said.textContent = `${wholeText(inRange.length)} of the ${wholeText(samples.length)} samples in this file, which are extremes of steps ${steps}. otel-rl samples shows all.`;
+    said.textContent = `${wholeText(inRange.length)} of the ${wholeText(samples.length)} samples in this file, which are extremes of steps ${steps}. ${command} shows all.`;
     inside.replaceChildren(sampleList(inRange, sample, facts));
     inside.hidden = !inRange.length;
     const row = inside.querySelector("tr.chosen");
@@ -115,6 +115,6 @@ function factsOf(sample) {
   if (sample.dropped) facts.push(`dropped: ${sample.dropped}`);
   for (const [at, name] of ["prompt", "row"].entries()) if (sample.names[at]) facts.push(`${name} ${sample.names[at]}`);
   for (const [part, seconds] of Object.entries(sample.seconds)) facts.push(`${part} ${secondsText(seconds)}`);
-  facts.push(`otel-rl samples ${sample.trajectory ? `--trajectory ${sample.trajectory}` : `--step ${sample.step}`}`);
+  facts.push(sample.command);
   return facts;
 }
