@@ -103,7 +103,7 @@ def directory_of(name: str, parent: Path) -> Path | str:
     newest = _newest(runs if name == NEWEST else same or [run for run in runs if run.name == name])
     if newest is None and name == NEWEST:
         return f"no run in {parent}; record one with: otel-rl demo, or: otel-rl run -- COMMAND"
-    return newest or f"{name} is not a directory, and no run in {parent} has this id or name"
+    return newest or f"{name} is not a directory, and no run in {parent} has this id or name; to see them: otel-rl ls"
 
 
 def in_projects(runs: Path) -> list[Path]:

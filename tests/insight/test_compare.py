@@ -16,6 +16,7 @@ from otel_rl.cli import main
 from otel_rl.insight.compare.conclude import compare
 from otel_rl.insight.compare.difference import Difference, difference
 from otel_rl.insight.compare.gates import Gate, gates_of
+from otel_rl.insight.compare.texts import names_of
 from otel_rl.insight.series import Series
 from tests.insight.autoregressive import noise, times
 from tests.insight.played import PHASES, Played, play
@@ -379,3 +380,12 @@ def test_values_that_are_no_numbers(tmp_path: Path) -> None:
     back = compare([run("bad", math.nan)], [run("good", 0.5)], gates_of("reward:-90%"))
     assert back.gates[0].decision == "within"
     assert back.sentences[0] == "reward is NaN or infinite in 29 of 60 steps of the base."
+
+
+def test_how_runs_ended(tmp_path: Path) -> None:
+    """A run that did not finish is called so, next to its number of steps."""
+    base, new = (play(tmp_path / name, Played(), 8, outcome) for name, outcome in (("a", "finished"), ("b", "failed")))
+    found = compare([base], [new])
+
+    assert names_of(found.base).endswith("8 steps)")
+    assert names_of(found.new).endswith("8 steps, failed)")

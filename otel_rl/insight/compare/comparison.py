@@ -8,6 +8,7 @@ import msgspec
 
 from otel_rl.insight.compare.difference import Method
 from otel_rl.insight.compare.gates import Decision
+from otel_rl.insight.facts import State
 
 By = Literal["step", "tokens"]
 """The axis on which runs are aligned: steps, or tokens that were generated before."""
@@ -16,12 +17,13 @@ Way = Literal["better", "worse", "higher", "lower", "same"]
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of a side: where it is, its id and name, and how many steps it has."""
+    """A run of a side: where it is, its id and name, how many steps it has, and its state."""
 
     path: str
     id: str
     name: str
     steps: int
+    state: State = "finished"
 
 
 class MetricDifference(msgspec.Struct, frozen=True, kw_only=True):

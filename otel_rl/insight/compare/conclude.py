@@ -21,6 +21,7 @@ from otel_rl.insight.compare.difference import difference
 from otel_rl.insight.compare.sentences import sentences, size
 from otel_rl.insight.compare.shared import all_phases, shared_by
 from otel_rl.insight.compare.sides import STEPS_PER_SECOND, THROUGHPUT, Sides
+from otel_rl.insight.state import standing
 from otel_rl.insight.work import works
 from otel_rl.semconv.main_metrics import STEP_TIME, entries
 from otel_rl.semconv.repeatable import is_repeatable
@@ -270,4 +271,6 @@ def _first_of_ranks(base: Recorded, new: Recorded) -> tuple[int, tuple[int, ...]
 def _side(run: Recorded) -> Side:
     place = run.place
     steps = run.steps.number if run.steps else 0
-    return Side(path=str(place.path), id=place.id or place.path.name, name=place.name or place.path.name, steps=steps)
+    id_ = place.id or place.path.name
+    name = place.name or place.path.name
+    return Side(path=str(place.path), id=id_, name=name, steps=steps, state=standing(run).state)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from otel_rl.insight import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from otel_rl.insight.compare.comparison import Comparison, MetricDifference
+    from otel_rl.insight.compare.comparison import Comparison, MetricDifference, Side
 
 _MOST_PHASES = 8
 _LEAST_OF_PHASES = 1e-3
@@ -19,6 +19,15 @@ _METHODS = {
     "runs": "means of runs",
 }
 _SOURCE = "Intervals allow for steps that depend on each other (equally weighted cosines)."
+
+
+def names_of(side: Sequence[Side]) -> str:
+    """Return the runs of a side, with how those ended that did not finish."""
+    told = []
+    for one in side:
+        state = "" if one.state == "finished" else f", {one.state}"
+        told.append(f"{one.path} ({one.name}, {wording.count(one.steps, 'step')}{state})")
+    return " + ".join(told)
 
 
 def label_of(one: MetricDifference) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from otel_rl.insight import wording
 from otel_rl.insight.compare.sides import Sides
-from otel_rl.insight.compare.texts import difference_of, label_of, method_of, phases_of, values_of
+from otel_rl.insight.compare.texts import difference_of, label_of, method_of, names_of, phases_of, values_of
 from otel_rl.view.page.about import table_of
 from otel_rl.view.page.document import still
 from otel_rl.view.page.markup import Markup, joined, tag
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_rl.archive.reader import RunReader
-    from otel_rl.insight.compare.comparison import Comparison, Side
+    from otel_rl.insight.compare.comparison import Comparison
     from otel_rl.insight.series import Series
 
 _WIDTH, _HEIGHT, _LEFT = 640, 120, 70
@@ -34,7 +34,7 @@ def comparison_page(comparison: Comparison, base: Sequence[RunReader], new: Sequ
     sides = Sides(base, new, by_tokens=comparison.by == "tokens")
     gates = [tag("li", f"{_SIGNS[one.decision]} {one.sentence}", class_="finding-line") for one in comparison.gates]
     told = [tag("li", one, class_="finding-line") for one in comparison.sentences]
-    names = [(_names(comparison.base), ""), (_names(comparison.new), "new")]
+    names = [(f"base: {names_of(comparison.base)}", ""), (f"new: {names_of(comparison.new)}", "new")]
     keys = [tag("p", tag("i", "", class_=f"key {kind}".strip()), " ", name) for name, kind in names]
     curves = [_chart(label_of(one), sides, one.metric) for one in comparison.metrics]
     metrics = [(label_of(one), *values_of(one), difference_of(one)) for one in comparison.metrics]
@@ -52,10 +52,6 @@ def comparison_page(comparison: Comparison, base: Sequence[RunReader], new: Sequ
         tag("footer", *(tag("p", one) for one in method_of(comparison))),
     )
     return still("Comparison of runs · otel-rl", body)
-
-
-def _names(side: Sequence[Side]) -> str:
-    return " + ".join(f"{one.name} ({one.path}, {wording.count(one.steps, 'step')})" for one in side)
 
 
 def _chart(title: str, sides: Sides, metric: str) -> Markup:

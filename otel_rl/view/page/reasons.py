@@ -70,7 +70,7 @@ def _drawing(found: Why) -> Markup:
     label = f"The critical path of step {found.steps[0]}"
     box = f"0 0 {_LEFT + _WIDTH} {height}"
     svg = tag("svg", *names, *drawn, *axis, viewBox=box, class_="path", role="img", aria_label=label)
-    return tag("div", svg, class_="wide", tabindex="0", role="region", aria_label=f"{label}, a drawing")
+    return tag("div", svg, class_="panned", tabindex="0", role="region", aria_label=f"{label}, a drawing")
 
 
 def _bars(path: Sequence[Stage]) -> Iterator[_Bar]:

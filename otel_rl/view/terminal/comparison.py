@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 
 from otel_rl.insight import wording
-from otel_rl.insight.compare.texts import difference_of, label_of, method_of, phases_of, values_of
+from otel_rl.insight.compare.texts import difference_of, label_of, method_of, names_of, phases_of, values_of
 from otel_rl.view.terminal.lines import Span, fit, line, right, safe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_rl.insight.compare.comparison import Comparison, Side
+    from otel_rl.insight.compare.comparison import Comparison
     from otel_rl.view.terminal.lines import Line, Style
 
 _LEAST_NAME, _MOST_NAME, _VALUE, _NUMBERS = 12, 40, 10, 58
@@ -29,8 +29,8 @@ def lines(comparison: Comparison, width: int) -> list[Line]:
     longest = max((cell_len(one[0]) for one in (*rows, *phases)), default=0)
     cells = max(_LEAST_NAME, min(longest, _MOST_NAME, width - _NUMBERS))
     found = [
-        line((f"base  {_names(comparison.base)}", "bold")),
-        line((f"new   {_names(comparison.new)}", "bold")),
+        line((f"base  {safe(names_of(comparison.base))}", "bold")),
+        line((f"new   {safe(names_of(comparison.new))}", "bold")),
         line((f"      {_range(comparison)}", "dim")),
         line(),
         *(line((f"{_SIGNS[one.decision]} ", _STYLES[one.decision]), safe(one.sentence)) for one in comparison.gates),
@@ -51,8 +51,9 @@ def lines(comparison: Comparison, width: int) -> list[Line]:
 def markdown(comparison: Comparison) -> str:
     """Return a comparison as Markdown: what it says, and tables that are folded."""
     rows = [(safe(label_of(one)), *values_of(one), difference_of(one)) for one in comparison.metrics]
+    sides = (comparison.base, comparison.new)
     parts = [
-        f"**{_escaped(_names(comparison.base))}** → **{_escaped(_names(comparison.new))}**, {_range(comparison)}",
+        f"{' → '.join(f'**{_escaped(safe(names_of(side)))}**' for side in sides)}, {_range(comparison)}",
         *(f"- {_SIGNS[one.decision]} {_escaped(one.sentence)}" for one in comparison.gates),
         *(f"- {_escaped(one)}" for one in comparison.sentences),
         "",
@@ -62,10 +63,6 @@ def markdown(comparison: Comparison) -> str:
     if comparison.changes:
         parts += ["Changed:", *(f"- {_escaped(one)}" for one in comparison.changes), ""]
     return "\n".join([*parts, *method_of(comparison)])
-
-
-def _names(side: Sequence[Side]) -> str:
-    return " + ".join(f"{safe(one.path)} ({safe(one.name)}, {wording.count(one.steps, 'step')})" for one in side)
 
 
 def _range(comparison: Comparison) -> str:
