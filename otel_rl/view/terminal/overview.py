@@ -97,9 +97,9 @@ def title(scene: Scene, cells: int, *places: str) -> Line:
 
 
 def verdict(scene: Scene, cells: int, least: int) -> list[Line]:
-    """Draw what is to say of the run first: the findings, the worst first, and what is bad as a whole.
+    """Draw what is to say of the run first: the findings, the worst first.
 
-    It has at least so many lines, and twice as many where something is bad.
+    It has at least so many lines. Bad findings are whole if twice as many lines have room for them.
     """
     found: list[Line] = []
     facts, present = scene.facts, scene.present
@@ -109,8 +109,9 @@ def verdict(scene: Scene, cells: int, least: int) -> list[Line]:
             advice = f"  → {safe(finding.advice)}" if finding.advice else ""
             row = (Span(f" {sign} ", style), Span(safe(finding.sentence)), Span(advice, "dim"))
             room = 2 * least - len(found) - (min(least, len(facts.findings)) - number - 1)
-            whole = folded(row, cells) if finding.severity in ("bad", "warning") else []
-            found += whole if 0 < len(whole) <= room else [fit_line(row, cells)]
+            lines = folded(row, cells - 2)
+            kept = lines[: room if finding.severity in ("bad", "warning") else 1]
+            found += [*kept[:-1], (*kept[-1], Span(" …"))] if len(kept) < len(lines) else kept
     elif present.reason:
         found.append(fit_line((Span(" ● ", words.state(present.state).style), Span(safe(present.reason))), cells))
     note = scene.note or ("" if facts is not None else "reading what was found …")

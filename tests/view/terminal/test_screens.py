@@ -95,11 +95,15 @@ def test_what_is_bad_is_whole(tmp_path: Path) -> None:
     bad = Finding(kind="outcome", severity="bad", sentence=died, advice="Look at the kernel log of the machine.")
     note = Finding(kind="time", severity="note", sentence="generate 61 %, " * 9)
     facts = Facts(summary=Summary(id="a", project="p", name="n", state="lost"), findings=(bad, note))
-    text = screen(Scene(present=present_of(written(tmp_path / "base")), facts=facts)).splitlines()
+    scene = Scene(present=present_of(written(tmp_path / "base")), facts=facts)
+    text = screen(scene).splitlines()
 
     assert " ".join(" ".join(text[1:4]).split()).startswith(f"● {died} → {bad.advice} ○ generate")
     assert text[3].endswith("…")
     assert len(text) <= 24
+
+    narrow = screen(scene, 40).splitlines()[1:4]
+    assert " ".join(row.strip() for row in narrow) == f"● {died[:-6]}…"
 
 
 def test_what_is_still_read(tmp_path: Path) -> None:
