@@ -20,7 +20,7 @@ def encoded(value: Any) -> str | None:
     if not value:
         return None
     text = _encode(value).decode()
-    return text if "null" not in text else json.dumps(_marked(msgspec.to_builtins(value)), separators=(",", ":"))
+    return text if "null" not in text else _encode(_marked(msgspec.to_builtins(value))).decode()
 
 
 def decoded(text: str | None) -> Any:

@@ -49,7 +49,7 @@ def samples(
     """Show completions of RUN, by default the best and the worst of the last step of the newest run.
 
     It also names phrases that became frequent and earn a reward. Texts are recorded by `trajectory.message`,
-    `run.completions` and the tables of frameworks, with `init(content=True)`.
+    `run.completions` and the tables of frameworks, with `init(content=True)` or OTEL_RL_CONTENT=true.
     """
     from otel_rl.archive.reader import open_run  # loads NumPy and DuckDB
     from otel_rl.insight.samples.choose import GAP, REWARD, Wanted

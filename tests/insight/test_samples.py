@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shlex
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,6 +21,7 @@ from otel_rl.insight.samples.conclude import samples
 from otel_rl.insight.samples.phrases import phrases
 from otel_rl.insight.samples.read import held_by, read_samples, sampled
 from otel_rl.insight.samples.remarks import remarks
+from otel_rl.insight.samples.telling import telling
 from tests.insight.played import Played, Player
 
 if TYPE_CHECKING:
@@ -80,6 +84,7 @@ def test_a_phrase_that_pays_is_named(tmp_path: Path) -> None:
     assert phrase.reward > phrase.reward_without + 0.2
     assert phrase.component == "reward/verifier"
     assert found.sentences[0].startswith(f'"{phrase.text}" is in ')
+    assert f"of the last completions, 0 % of the first, and frequent since step {phrase.since}:" in found.sentences[0]
 
 
 def test_the_advice_on_a_phrase_is_a_command_that_finds_it(tmp_path: Path) -> None:
@@ -144,6 +149,23 @@ def test_orders_and_filters(tmp_path: Path, wanted: Wanted, expected: list[str])
     assert [one.sample.completion for one in found.samples] == expected
 
 
+def test_a_sample_without_a_finite_reward_is_shown(tmp_path: Path) -> None:
+    """After the extremes."""
+    columns: dict[str, list[Cell]] = {"completion": list("abc"), "reward": [float("nan"), 0.25, 0.5]}
+    found = samples(_run(tmp_path, [(3, columns)]), Wanted())
+
+    assert [one.sample.completion for one in found.samples] == ["c", "b", "a"]
+
+
+@pytest.mark.parametrize("text", ["été 中国", "ÉTÉ", "İstanbul", 'say "hi"'])
+def test_a_text_of_any_script_is_found(tmp_path: Path, text: str) -> None:
+    """Also if a number of the same table is not finite."""
+    written = 'Say "hi": été 中国, İstanbul'
+    run = _run(tmp_path, [(3, {"completion": [written], "reward": [float("nan")]})])
+
+    assert samples(run, Wanted(contains=text)).found == 1
+
+
 def test_the_same_prompt_in_another_step(tmp_path: Path) -> None:
     """Each sample comes with one of its prompt; a prompt that the other step lacks has none."""
     run = _run(
@@ -190,6 +212,27 @@ def test_a_run_without_texts_says_how_to_record_them(tmp_path: Path) -> None:
         samples(some, Wanted(order="best", by="style"))
 
 
+def test_empty_texts_are_no_completions(tmp_path: Path) -> None:
+    """Tables of a run without `content=True` have rewards, but no text to read."""
+    run = _run(tmp_path, [(1, {"prompt": ["", ""], "completion": ["", ""], "reward": [1.0, 0.0]})])
+
+    with pytest.raises(ValueError, match="OTEL_RL_CONTENT=true"):
+        samples(run, Wanted())
+    assert telling(run) == []
+
+
+def test_a_run_has_the_same_phrases_in_each_process(tmp_path: Path) -> None:
+    """A trick of more than six words has several phrases that are equally frequent; Python's hashes differ."""
+    run = _trained(tmp_path, phrase="so i am absolutely and completely certain of all this")
+    command = [sys.executable, "-m", "otel_rl.cli", "samples", str(run.place.path)]
+    found = {
+        subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+        for seed in ("1", "2")
+    }
+
+    assert len(found) == 1
+
+
 def test_phrases_of_no_samples() -> None:
     """Nothing is found in nothing."""
     assert phrases([]) == []
@@ -222,11 +265,14 @@ def test_json_has_the_samples(tmp_path: Path) -> None:
     [
         (["--best", "reward", "--longest"], "give one of"),
         (["--step", "99"], "the nearest step with some is 1"),
+        (["--diff", "99"], "the nearest step with some is 1"),
+        (["--diff", "1"], "the samples are of step 1 themselves"),
+        (["--group", "9"], "no sample is of group 9; the groups are 0"),
     ],
 )
 def test_mistakes(tmp_path: Path, arguments: list[str], said: str) -> None:
     """Each says what to write instead."""
-    run = _run(tmp_path, [(1, {"completion": ["c"]})])
+    run = _run(tmp_path, [(1, {"completion": ["c"], "group": [0]})])
     result = CliRunner().invoke(main, ["samples", str(run.place.path), *arguments])
 
     assert result.exit_code

@@ -148,6 +148,13 @@ def test_a_text_is_sought_in_all_steps(tmp_path: Path) -> None:
     assert found.found == 1
 
 
+def test_a_tool_call_is_found_as_it_is_shown(tmp_path: Path) -> None:
+    """Its words alone are not enough."""
+    run = _run(tmp_path, _agent())
+
+    assert [samples(run, Wanted(contains=text)).found for text in ('pytest({"path"', "path pytest")] == [1, 0]
+
+
 def test_groups_are_found_by_number_and_by_id(tmp_path: Path) -> None:
     """Numbers are those of the whole step, whichever trajectories are shown."""
     run = _run(
@@ -224,6 +231,13 @@ def test_the_command_shows_turns(tmp_path: Path) -> None:
     ):
         assert text in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_long_name_of_a_tool_is_shown_whole(tmp_path: Path) -> None:
+    """Above what the tool said."""
+    shown = _shown(_run(tmp_path, told(1, 0, *asked("q", "a"), Said(author="tool", name="web_search", text="found"))))
+
+    assert "  tool web_search\n              found\n" in shown
 
 
 def test_both_of_a_pair_are_shown_with_all_that_is_known(tmp_path: Path) -> None:

@@ -44,13 +44,16 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chosen(samples: Iterable[Sample], wanted: Wanted) -> list[Sample]:
-    """Return the samples that are wanted, in the order that is wanted."""
+    """Return the samples that are wanted, in the order that is wanted.
+
+    Those without its number are the last of the extremes, and left out of the best and the worst.
+    """
     text = wanted.contains.lower()
     found = [
         one
         for one in samples
         if (wanted.step is None or one.step == wanted.step)
-        and (wanted.group is None or str(wanted.group) in (str(one.group), one.group_id))
+        and (wanted.group is None or in_group(one, wanted.group))
         and one.trace_id.startswith(wanted.trajectory)
         and text in one.completion.lower()
     ]
@@ -68,7 +71,12 @@ def chosen(samples: Iterable[Sample], wanted: Wanted) -> list[Sample]:
     if wanted.order == "best":
         return falling
     turns = [one for both in zip(falling, rising, strict=True) for one in both]
-    return turns[: len(rising)]
+    return turns[: len(rising)] + [one for one in found if value_of(one, wanted.by) is None]
+
+
+def in_group(sample: Sample, group: int | str) -> bool:
+    """Return whether a sample is of a group: its number in the step, or its id."""
+    return str(group) in (str(sample.group), sample.group_id)
 
 
 def value_of(sample: Sample, by: str) -> float | None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from otel_rl.insight import wording
 from otel_rl.insight.samples.blame import blame_of, remark_of
-from otel_rl.insight.samples.choose import GAP, REWARD, chosen, paired, value_of
-from otel_rl.insight.samples.read import held_by, read_samples, sampled, tabled_with
+from otel_rl.insight.samples.choose import GAP, REWARD, chosen, in_group, paired, value_of
+from otel_rl.insight.samples.read import have_texts, held_by, read_samples, sampled, tabled_with
 from otel_rl.insight.samples.remarks import remarks
 from otel_rl.insight.samples.sample import Pair, Samples
 from otel_rl.insight.samples.turns import (
@@ -43,18 +43,20 @@ def samples(run: RunReader, wanted: Wanted) -> Samples:
         ValueError: The run has no samples, none of that step, no trajectory of that id, or no number of that name.
     """
     held = held_by(run, [step for step in (wanted.step, wanted.other_step) if step is not None])
-    if not held.steps:
+    every = sampled(run, held)
+    if not have_texts(every):
         raise ValueError(
             "the run has no completions: record them with run.completions(…) or trajectory.message(…),"
-            " and texts with init(content=True)"
+            " and texts with init(content=True) or OTEL_RL_CONTENT=true"
         )
-    every = sampled(run, held)
     said = remarks(run, every)
     some, unread = _asked(run, held, every, wanted)
     asked = chosen(some, wanted)
+    _check_group(some, wanted)
     _check([*every, *some], asked, wanted)
     pairs = [Pair(sample=one) for one in asked[: wanted.most]]
     if wanted.other_step is not None:
+        _check_step(held, wanted.other_step)
         pairs = paired([one.sample for one in pairs], list(read_samples(run, held.names, [wanted.other_step])))
     return Samples(
         steps=(held.steps[0], held.steps[-1]),
@@ -88,9 +90,7 @@ def _asked(run: RunReader, held: Held, every: Sequence[Sample], wanted: Wanted) 
         read = trajectories(run, {key.step for key in some}, traces={key.trace_id for key in some})
         return [*(one for one in every if not one.turns), *read], len(keys) - len(some)
     step = held.steps[-1] if step is None else step
-    if step not in held.steps:
-        near = min(held.steps, key=lambda one: abs(one - step))
-        raise ValueError(f"no completions were recorded in step {step}; the nearest step with some is {near}")
+    _check_step(held, step)
     found = list(read_samples(run, held.names, [step]))
     return with_gaps(run, found) if wanted.by == GAP else found, 0
 
@@ -107,9 +107,25 @@ def _detailed(run: RunReader, pairs: Sequence[Pair], *, tokens: bool) -> Iterato
         yield Pair(sample=next(found), other=None if pair.other is None else next(found))
 
 
+def _check_group(samples: Sequence[Sample], wanted: Wanted) -> None:
+    if not samples or wanted.group is None or any(in_group(one, wanted.group) for one in samples):
+        return
+    known = dict.fromkeys(one.group_id or str(one.group) for one in samples if one.group_id or one.group >= 0)
+    groups = wording.names(list(known), 12) or "unknown"
+    raise ValueError(f"no sample is of group {wanted.group}; the groups are {groups}")
+
+
+def _check_step(held: Held, step: int) -> None:
+    if step not in held.steps:
+        near = min(held.steps, key=lambda one: abs(one - step))
+        raise ValueError(f"no completions were recorded in step {step}; the nearest step with some is {near}")
+
+
 def _check(samples: Sequence[Sample], asked: Sequence[Sample], wanted: Wanted) -> None:
     if wanted.trajectory and not asked:
         raise ValueError(f"no trajectory has an id that begins with {wanted.trajectory}")
+    if wanted.other_step is not None and {one.step for one in asked} == {wanted.other_step}:
+        raise ValueError(f"the samples are of step {wanted.other_step} themselves: compare them with another step")
     if wanted.order not in ("best", "worst") or any(value_of(one, wanted.by) is not None for one in samples):
         return
     if wanted.by == GAP:

@@ -112,7 +112,7 @@ def _spread(before: Sequence[_Text], after: Sequence[_Text]) -> dict[tuple[str, 
     rare = Counter(phrase for those in _phrases_in(before, frequent) for phrase in those)
     shares = {phrase: (n / len(after), rare[phrase] / len(before)) for phrase, n in frequent.items()}
     spread = {phrase: both for phrase, both in shares.items() if both[0] >= _TIMES_RARER * both[1]}
-    return dict(sorted(spread.items(), key=lambda entry: -entry[1][0])[:_MOST_TESTED])
+    return dict(sorted(spread.items(), key=lambda entry: (-entry[1][0], entry[0]))[:_MOST_TESTED])
 
 
 def _frequent(texts: Sequence[_Text], least: float) -> dict[tuple[str, ...], int]:
@@ -204,7 +204,7 @@ def _since(has: Sequence[tuple[_Text, bool]], share: float) -> int:
 
 def _component(has: Sequence[tuple[_Text, bool]]) -> str:
     """Return the recorded number that differs the most between completions with a phrase and without, by its z."""
-    names = {name for one, _ in has for name in one.sample.components}
+    names = sorted({name for one, _ in has for name in one.sample.components})
     gains = {name: gain.z for name in names if (gain := _gain(has, name)) is not None}
     return max(gains, key=lambda name: gains[name]) if gains and max(gains.values()) > 0 else ""
 

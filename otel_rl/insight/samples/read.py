@@ -82,6 +82,11 @@ def sampled(run: RunReader, held: Held) -> list[Sample]:
     return list(read_samples(run, held.names, steps, each=math.ceil(_MOST_SAMPLES / max(1, len(steps)))))
 
 
+def have_texts(samples: Iterable[Sample]) -> bool:
+    """Return whether any sample has a text: without `content=True`, the texts of tables are empty."""
+    return any(one.prompt or one.completion or one.turns for one in samples)
+
+
 def read_samples(
     run: RunReader,
     names: Sequence[str],
@@ -134,10 +139,8 @@ def _steps_of(run: RunReader, names: Collection[str]) -> list[int]:
 
 def tabled_with(run: RunReader, names: Collection[str], text: str) -> Sequence[int]:
     """Return steps whose tables have a text, whatever the case: evenly spaced ones of many."""
-    wanted = literal(json.dumps(text.lower(), ensure_ascii=False)[1:-1].encode("utf-8", "replace").decode())
-    found = run.sql(
-        f"SELECT DISTINCT step FROM texts WHERE {_of(names)} AND contains(lower(cells), {wanted}) ORDER BY step"
-    )
+    condition = turns.has("cells", json.dumps(text, ensure_ascii=False)[1:-1])
+    found = run.sql(f"SELECT DISTINCT step FROM texts WHERE {_of(names)} AND {condition} ORDER BY step")
     return evenly(found["step"].tolist(), _MOST_STEPS)
 
 

@@ -54,8 +54,9 @@ def _of_phrase(phrase: Phrase, last: int) -> Remark:
         kind="learning",
         severity="warning",
         sentence=(
-            f'"{phrase.text}" is in {wording.percent(phrase.share)} of completions since step '
-            f"{wording.integer(phrase.since)}, {wording.percent(phrase.share_before)} at first: they get a reward of "
+            f'"{phrase.text}" is in {wording.percent(phrase.share)} of the last completions, '
+            f"{wording.percent(phrase.share_before)} of the first, and frequent since step "
+            f"{wording.integer(phrase.since)}: they get a reward of "
             f"{wording.number(phrase.reward)}{component}, others {wording.number(phrase.reward_without)}."
         ),
         advice=f"Correct the reward if no answer needs it: otel-rl samples --contains {shlex.quote(phrase.text)}",

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from otel_rl.insight.samples.choose import GAP, Wanted, chosen, prompt_of
-from otel_rl.insight.samples.read import held_by, read_samples
+from otel_rl.insight.samples.read import have_texts, held_by, read_samples
 from otel_rl.insight.samples.turns import evenly, with_gaps, with_seconds, with_tokens
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def telling(run: RunReader, marked: Iterable[int] = ()) -> list[Sample]:
     held = held_by(run, some)
     steps = _steps(held.steps, some)
     read = with_gaps(run, list(read_samples(run, held.names, steps)))
+    if not have_texts(read):
+        return []
     of_step = {step: [one for one in read if one.step == step] for step in steps}
     times = Counter(prompt for those in of_step.values() for prompt in {prompt_of(one) for one in those} if prompt)
     followed = {prompt for prompt, number in times.most_common(_PROMPTS) if number > 1}

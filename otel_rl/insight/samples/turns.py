@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter, defaultdict
 from itertools import groupby
 from operator import itemgetter
@@ -105,9 +106,12 @@ def trajectories(
 
 
 def containing(run: RunReader, text: str) -> list[Key]:
-    """Return the trajectories in which the policy wrote a text, whatever the case, in the order of the steps."""
-    wanted = literal(text.lower().encode("utf-8", "replace").decode())
-    said = " OR ".join(f"contains(lower({column}), {wanted})" for column in ("text", "calls"))
+    """Return the trajectories in which the policy may have written a text, in the order of the steps.
+
+    Tool calls are not recorded as `Turn.calls` has them: those with all of the words are returned.
+    """
+    called = " AND ".join(has("calls", word) for word in re.findall(r"\w+", text)) or "calls IS NOT NULL"
+    said = f"{has('text', text)} OR {called}"
     query = f"SELECT DISTINCT {_KEYS} FROM messages WHERE author = '{_POLICY}' AND ({said}) ORDER BY {_KEYS}"
     return [Key(**line) for line in _lines(run, query)]
 
@@ -160,6 +164,11 @@ def _key(line: Mapping[str, Any]) -> Key:
 def _any_of(samples: Sequence[Sample]) -> str:
     steps, traces = {one.step for one in samples}, {one.trace_id for one in samples if one.turns}
     return f"{one_of('step', steps)} AND {one_of('trace_id', traces)}"
+
+
+def has(column: str, text: str) -> str:
+    """Return the condition, in SQL, that a column has a text, whatever the case."""
+    return f"contains(lower({column}), lower({literal(text.encode('utf-8', 'replace').decode())}))"
 
 
 def one_of(column: str, values: Iterable[int | str]) -> str:

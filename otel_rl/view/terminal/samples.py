@@ -144,6 +144,9 @@ def _text(
         rows, left = wrapped(text, room, most - most // 3)
         ends = wrapped(text[-min(left, most // 3 * room) :], room, _NO_LIMIT)[0][-(most // 3) :]
         left -= sum(map(len, ends))
+    if cell_len(label.rstrip()) >= label_cells:
+        yield line((fit(label, min(width, cell_len(label))), style or "dim"))
+        label = ""
     for row in rows:
         yield line((fit(label, label_cells), style or "dim"), (row, style))
         label = ""
