@@ -78,8 +78,9 @@ def title(scene: Scene, cells: int, *places: str) -> Line:
     elif progress.last_step is None:
         parts.append(Span(" no step yet"))
     else:
-        of = f" of {progress.total_steps:,}" if progress.total_steps else ""
-        parts.append(Span(f" step {progress.last_step + bool(progress.total_steps):,}{of}"))
+        total, last = progress.total_steps, progress.last_step
+        # Steps begin at 0 or, in some frameworks, at 1.
+        parts.append(Span(f" step {last + (last < total):,} of {total:,}" if total else f" step {last:,}"))
     if progress.step_seconds is not None and not places:
         before = progress.step_seconds_before
         was = f" ({words.time_of(before)} before)" if before is not None else ""

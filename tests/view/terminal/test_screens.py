@@ -47,6 +47,13 @@ def test_the_present_of_a_run(tmp_path: Path) -> None:
     assert len(text.splitlines()) <= 24
 
 
+def test_the_last_step_of_a_run_whose_steps_begin_at_1(tmp_path: Path) -> None:
+    """It is not beyond the number of steps."""
+    place = written(tmp_path / "base", progress=progress(first_step=1, last_step=40, steps=40, total_steps=40))
+
+    assert "step 40 of 40" in screen(Scene(present=present_of(place)))
+
+
 @pytest.mark.parametrize("size", [(20, 6), (40, 10), (80, 24), (81, 25), (110, 30), (200, 60), (400, 100)])
 @pytest.mark.parametrize("count", [0, 1, 2, 1024])
 def test_every_size(tmp_path: Path, size: tuple[int, int], count: int) -> None:
