@@ -12,7 +12,7 @@ import otel_rl
 from otel_rl.setup import directory as directories
 from otel_rl.setup.agent_start import read_status
 from tests.exporters.every import EVERY_EXPORTER, OFFLINE, needs_every_package
-from tests.exporters.trackers import DOUBLE, JSONL, MLFLOW, SIDECAR, SINGLE, SWANLAB, TRACKIO, WANDB, bits, cases
+from tests.exporters.trackers import DOUBLE, JSONL, WANDB, bits, cases
 from tests.processes import rows_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tests.exporters.trackers import Tracker
 
 STEPS, MANY = 20, 10_000
-NAMES = ["loss", "reward/mean", "reward/std", "reward/count", "tokens"]
 pytestmark = pytest.mark.slow
 
 
@@ -56,24 +55,6 @@ def test_the_rows_hold_the_statistics(run_dir: Path) -> None:
 
 
 @needs_every_package
-@pytest.mark.parametrize("tracker", cases(SINGLE, WANDB, MLFLOW, SWANLAB, TRACKIO))
-def test_values(tracker: Tracker, run_dir: Path) -> None:
-    """Each tracker has the points of the rows."""
-    rows: list[Any] = rows_of(run_dir)
-    points = tracker.points(run_dir, *NAMES)
-
-    for name in NAMES:
-        assert points[name] == [(row["step"], bits(tracker.value(row["values"][name]))) for row in rows]
-
-
-@needs_every_package
-@pytest.mark.parametrize("tracker", cases(SINGLE, WANDB, MLFLOW, SWANLAB))
-def test_parameters(tracker: Tracker, run_dir: Path) -> None:
-    """Each tracker has them; trackio as a table, if it was given a measurement before."""
-    assert tracker.params(run_dir) == {"actor.lr": tracker.param(1e-6)}
-
-
-@needs_every_package
 @pytest.mark.parametrize("name", EVERY_EXPORTER)
 def test_every_exporter_accepts_everything(run_dir: Path, name: str) -> None:
     """All items were delivered, at the first try, and none was refused."""
@@ -81,15 +62,6 @@ def test_every_exporter_accepts_everything(run_dir: Path, name: str) -> None:
 
     assert status.delivered[name] == max(status.delivered.values())
     assert (name in status.failures, name in status.waiting, status.lost) == (False, False, {})
-
-
-@needs_every_package
-@pytest.mark.parametrize("tracker", cases(SIDECAR, SINGLE, WANDB, MLFLOW, SWANLAB))
-def test_the_table(tracker: Tracker, run_dir: Path) -> None:
-    """Each tracker has it."""
-    ((_, columns, rows),) = tracker.tables(run_dir)
-
-    assert (columns, rows) == (("prompt", "reward"), [[tracker.cell("1 + 1"), tracker.cell(0.5)]])
 
 
 @pytest.fixture(scope="module")

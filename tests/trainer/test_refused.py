@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 from opentelemetry import context
 
-from otel_rl.journal.ids import step_ids
 from otel_rl.journal.records import Configured, Happened, SpanEnded, StepEnded, StepStarted
 from tests.processes import run_python
 from tests.trainer.reading import ended, kinds, logged, refusals, started
@@ -123,18 +122,6 @@ def test_numbers_and_names_by_keyword(recording: Run, records_of: RecordsOf) -> 
     assert [record.step for record in records if isinstance(record, StepStarted)] == [3, 4]
     assert [*started(records)] == ["generate", "score"]
     assert refusals(records) == {"step": 1}
-
-
-def test_inside_a_refused_step(recording: Run, records_of: RecordsOf) -> None:
-    """Values that are logged inside a refused step are refused, and the open step stays open."""
-    with recording.step(0), recording.step(1), recording.phase("generate"):
-        recording.log({"loss": 1.0})
-    records = records_of(recording)
-
-    assert logged(records) == []
-    assert refusals(records) == {"step": 2}
-    assert started(records)["generate"].parent_id == step_ids(recording.id, 0, 0).span_id
-    assert [record.step for record in records if isinstance(record, StepEnded)] == [0]
 
 
 def test_refused_step_passes_exceptions(recording: Run) -> None:

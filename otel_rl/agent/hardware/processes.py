@@ -54,7 +54,6 @@ class Processes:
     def read(self) -> Iterator[Point]:
         """Measure."""
         found = ((one, process_of(one.pid, one.started_unix_nano)) for one in self._watched())
-        found = ((one, process_of(one.pid, one.started_unix_nano)) for one in self._watched())
         roots = [(one, process) for one, process in found if process is not None]
         others = {process.pid for _, process in roots} | {os.getpid()}  # the agent mostly descends from a trainer
         living = {_key(process) for _, process in roots}
