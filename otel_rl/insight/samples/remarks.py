@@ -25,7 +25,7 @@ _STEPS_OF_TOKENS = 5
 
 
 class Said(NamedTuple):
-    """What samples say: the phrases that pay, a remark on each of them, and the other remarks."""
+    """The remarks on samples: the phrases that pay, a remark on each of them, and the others."""
 
     phrases: list[Phrase]
     of_phrases: list[Remark]
