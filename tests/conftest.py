@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _LAUNCHERS = ("OTEL_", "SLURM_", "OMPI_", "PMIX_", "TORCHELASTIC_")
 _RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TRACEPARENT")
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of torch spin while they wait: on busy cores, 3 times the work
 hypothesis.settings.register_profile("otel-rl", deadline=None)  # a busy machine is not a failure
 hypothesis.settings.load_profile("otel-rl")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -48,8 +47,8 @@ class Ranks:
 
 
 def join(rank: int, world_size: int) -> Ranks:
-    """Connect to the other ranks at `MASTER_ADDR:MASTER_PORT`, and use this rank's share of the processor cores."""
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // world_size))
+    """Connect to the other ranks at `MASTER_ADDR:MASTER_PORT`, and use this rank's share of torch's threads."""
+    torch.set_num_threads(max(1, torch.get_num_threads() // world_size))
     if world_size > 1:
         dist.init_process_group("gloo", rank=rank, world_size=world_size, timeout=timedelta(seconds=120))
     return Ranks(rank, world_size)

@@ -78,7 +78,7 @@ time.sleep(10**6)
 def started(scenario: Scenario, place: Path) -> Iterator[Path]:
     """Start the processes of a run, and yield its directory when all of them hang."""
     environment = {"SERVER": str(free_port()), "HIDDEN": str(scenario.hidden), "ENGINE": "1" * scenario.engine}
-    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     environment |= {"WORLD_SIZE": str(scenario.ranks), "LOCAL_WORLD_SIZE": str(scenario.ranks)}
     environment |= {"OTEL_RL_AUTOPSY": "1", **scenario.variables}
     begin = _PROCESS.format(gloo=_GLOO if scenario.gloo else "", deadline=DEADLINE)

@@ -48,7 +48,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The last message of each rank; they are started as by torchrun."""
     place, shared = tmp_path_factory.mktemp("gloo"), {"WORLD_SIZE": str(WORLD), "LOCAL_WORLD_SIZE": str(WORLD)}
     shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OTEL_RL_RUN_ID": "run-7"}
-    shared |= {"OMP_NUM_THREADS": "1", "SLOW": str(SLOW), "STEPS": str(STEPS)}
+    shared |= {"SLOW": str(SLOW), "STEPS": str(STEPS)}
     ranks = [start_python(_TRAINER, place, **shared, RANK=str(n), LOCAL_RANK=str(n)) for n in range(WORLD)]
     ended = [rank.communicate(timeout=200) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0] * WORLD, ended

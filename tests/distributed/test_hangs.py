@@ -54,7 +54,7 @@ dist.destroy_process_group()
 @needs("torch")
 def test_a_stopped_and_a_slow_rank(tmp_path: Path) -> None:
     """The stopped rank is named within two deadlines, once, until it goes on; one that works on is slow."""
-    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     shared |= {"MASTER_PORT": str(free_port()), "OTEL_RL_STALLED_AFTER": str(AFTER)}
     ranks = [start_python(_TRAINER, tmp_path, **shared, RANK=str(n), LOCAL_RANK=str(n)) for n in range(2)]
     run = tmp_path / "runs" / "p" / "it"

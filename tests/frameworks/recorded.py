@@ -23,7 +23,6 @@ EXAMPLES = Path(__file__).with_name("examples")
 LAUNCHER = (sys.executable, "-m", "otel_rl.cli", "run")
 _ENVIRONMENT = {
     "OTEL_RL_HARDWARE": "false",
-    "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_raylet_start_wait_time_s": "300",  # 30 are not enough on a machine that is busy

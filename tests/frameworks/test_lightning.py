@@ -96,7 +96,7 @@ def test_two_nodes(tmp_path: Path, is_torchrun: bool) -> None:
         torchrun += ("--master-addr", "127.0.0.1", "--master-port", port)
         told = {"NODE_RANK": node, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         command = [*LAUNCHER, "--", sys.executable, *(torchrun if is_torchrun else ()), script]
-        environment = {"OTEL_RL_PROJECT": "p", "OTEL_RL_HARDWARE": "false", "OMP_NUM_THREADS": "1"}
+        environment = {"OTEL_RL_PROJECT": "p", "OTEL_RL_HARDWARE": "false"}
         nodes.append(start(command, tmp_path, **environment, **({} if is_torchrun else told)))
 
     said = [node.communicate(timeout=400) for node in nodes]

@@ -33,7 +33,6 @@ _TOLD = {
     "OTEL_RL_PROJECT": "p",
     "OTEL_RL_EXPORTERS": "jsonl",
     "OTEL_RL_QUIET": "1",
-    "OMP_NUM_THREADS": "1",
 }
 
 
@@ -302,7 +301,7 @@ run.finish(30)
 
 def test_one_line(tmp_path: Path) -> None:
     """`record(trainer)`; instrumenting twice is once, and can be taken back; a step that fails says why."""
-    output = run_python(_CALLBACK, tmp_path, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
+    output = run_python(_CALLBACK, tmp_path, HF_HUB_OFFLINE="1")
     failed = [span for span in Recorded(tmp_path / "runs" / "p" / "fails").spans if span.error]
 
     assert output.splitlines()[-1] == "no reward"
