@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from otel_rl.journal.record_events import Lost
 from otel_rl.journal.records import Finished, Logged, Record, Started
+from tests import samples
 from tests.agent.reducing import S, feed, logged, reducing, rows, step
 
 MACHINE = {0: "", 1: "@b", 2: "@b", 3: "@c"}
@@ -128,10 +129,10 @@ def test_those_who_train_together_are_together(actions: list[Action], delays: di
 
 
 @pytest.mark.slow
-@settings(max_examples=10_000)
+@settings(max_examples=samples.of(2_000, 10_000))
 @given(_ACTIONS, _DELAYS)
-def test_ten_thousand_histories(actions: list[Action], delays: dict[str, float]) -> None:
-    """The same, often, with delays and without."""
+def test_thousands_of_histories(actions: list[Action], delays: dict[str, float]) -> None:
+    """The same, often, with delays and without; `ALL_SAMPLES=1` takes 10,000."""
     _check_together(actions, delays)
     history, actual = _played(actions, dict.fromkeys(("", "@b", "@c"), 0.0))
     assert _in_order(actual) == _in_order(history.expected)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from otel_rl.delivery.fixes import with_fix
+from tests import samples
 from tests.certificates import Certificates
 from tests.collector import wait_for
 from tests.exporters.every import needs_packages
@@ -229,12 +230,12 @@ def at_the_end(delivery: Delivery) -> None:
 def test_rows_arrive_once(network: Any, tmp_path: Path, phase: Callable[[Delivery], None], killed: bool) -> None:
     """After errors, lost answers, no name and bad certificates, each row is there once, and the end.
 
-    Each tracker has each moment, and both fates of the agent; `ALL_NETWORKS=1` has all pairs of them.
+    Each tracker has each moment, and both fates of the agent; `ALL_SAMPLES=1` has all pairs of them.
     """
     one, proxy, _ = network
     is_killed_at = (at_the_start, at_the_end) if one.exporter in _KILLED_OUTSIDE else (in_the_middle,)
-    if killed is not (phase in is_killed_at) and not os.environ.get("ALL_NETWORKS"):
-        pytest.skip("ALL_NETWORKS")
+    if killed is not (phase in is_killed_at) and not samples.IS_ALL:
+        pytest.skip("ALL_SAMPLES")
     place = tmp_path / f"{phase.__name__}-{killed}"
     proxy.set("")
     with contextlib.ExitStack() as stack:

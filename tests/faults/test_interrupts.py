@@ -13,6 +13,7 @@ import otel_rl
 from otel_rl.journal import locks
 from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 from otel_rl.trainer.current import steps_of
+from tests import samples
 from tests.faults.interrupting import each_line
 from tests.processes import run_python
 from tests.trainer.reading import begin
@@ -178,7 +179,7 @@ def test_the_finish_of_another_thread(tmp_path: Path, records_of: RecordsOf) -> 
     runs[-1].finish(0)
 
 
-@pytest.mark.parametrize("every", [7, 31])
+@pytest.mark.parametrize("every", samples.of([17], [7, 31]))
 def test_an_interrupted_init(tmp_path: Path, every: int) -> None:
     """After an interrupt at a line of `init`, whose traceback is still looked at, the process can begin the run."""
     errors: list[KeyboardInterrupt] = []  # keeps their tracebacks, and so the frames that were interrupted

@@ -14,6 +14,7 @@ import otel_rl
 from otel_rl.journal.own_files import ForeignError, read_own, read_shown
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
+from tests import samples
 from tests.collector import wait_for
 from tests.processes import run as run_program
 from tests.security.other_users import NOBODY, everything_in, needs_root
@@ -68,11 +69,11 @@ def test_a_run_without_an_archive(run: Path, kind: str) -> None:
 @needs_root
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("first", range(len(KINDS)) if os.environ.get("ALL_EVIL_FILES") else [0])
+@pytest.mark.parametrize("first", samples.of(range(1), range(len(KINDS))))
 def test_each_file_of_a_run(run: Path, first: int) -> None:
     """Every reader returns, or says what is wrong, within its time and memory; the run next to it is found.
 
-    The files get one kind after the other. `ALL_EVIL_FILES=1` gives each file each kind, which takes 15 minutes.
+    The files get one kind after the other. `ALL_SAMPLES=1` gives each file each kind, which takes 15 minutes.
     """
     assert harm(run, str(first)) == ""
 

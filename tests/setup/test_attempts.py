@@ -24,6 +24,7 @@ from otel_rl.setup import attempt_entries, attempts, parts
 from otel_rl.setup.attempt_entries import Start, renew
 from otel_rl.setup.directory import RunDirectory
 from otel_rl.setup.launcher import Launch
+from tests import samples
 from tests.collector import wait_for
 from tests.setup.attempt_oracle import Oracle, Started
 
@@ -277,7 +278,8 @@ class History:
 
 
 @pytest.mark.parametrize(
-    "count", [200, pytest.param(3_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)], id="many")]
+    "count",
+    [200, pytest.param(samples.of(1_000, 3_000), marks=[pytest.mark.slow, pytest.mark.timeout(900)], id="many")],
 )
 def test_random_histories(count: int) -> None:
     """Starts, ends, requeues, races and machines that are switched off, on one to three machines."""

@@ -1,0 +1,14 @@
+"""How often a test repeats a random or a tiring case: a part of the times, or with `ALL_SAMPLES=1` all of them."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar
+
+T = TypeVar("T")
+IS_ALL = os.environ.get("ALL_SAMPLES") == "1"
+
+
+def of(part: T, whole: T) -> T:
+    """Return the part, or the whole where it is asked for."""
+    return whole if IS_ALL else part
