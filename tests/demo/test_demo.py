@@ -21,6 +21,13 @@ from tests.real_parts import needs
 
 pytestmark = [needs("torch"), needs("tensorboard"), needs("wandb"), pytest.mark.timeout(600), pytest.mark.slow]
 STEPS = 12
+UNTAUGHT = """
+from functools import partial
+from otel_rl.demo import command
+command.Options = partial(command.Options, warmup_updates=3)
+command.demo()
+"""
+"""The demo without most of its warm-up, for what does not ask whether it learns."""
 
 
 class Performed(NamedTuple):
@@ -32,12 +39,14 @@ class Performed(NamedTuple):
 
 
 @contextlib.contextmanager
-def running_demo(directory: Path, *options: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+def running_demo(
+    directory: Path, *options: str, program: Sequence[str] = ("-m", "otel_rl.cli", "demo"), **environment: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run the demo with its output in `demo.txt`, so that Ctrl-C reaches it even if this process ignores SIGINT.
 
     A shell starts background processes with SIGINT ignored, and child processes inherit that.
     """
-    command = [sys.executable, "-m", "otel_rl.cli", "demo", "--dir", str(directory / "runs"), *options]
+    command = [sys.executable, *program, "--dir", str(directory / "runs"), *options]
     variables = os.environ | {"OTEL_RL_ROWS_DEADLINE": "1", **environment}
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -93,7 +102,8 @@ def test_it_holds_the_metrics(performed: Performed) -> None:
 
 def test_two_ranks_are_one_run(tmp_path: Path) -> None:
     """Two processes over gloo: each step is one row and one trace, with phases of both ranks."""
-    with running_demo(tmp_path, "--steps", "3", "--ranks", "2", "--exporter", "jsonl") as demo:
+    options = ("--steps", "3", "--ranks", "2", "--exporter", "jsonl")
+    with running_demo(tmp_path, *options, program=("-c", UNTAUGHT)) as demo:
         assert demo.wait(300) == 0, (tmp_path / "demo.txt").read_text()
     (run_dir,) = (tmp_path / "runs" / "otel-rl-demo").iterdir()
     items, rows = items_of(run_dir), rows_of(run_dir)

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from otel_rl import semconv
+from tests.demo.test_demo import UNTAUGHT
 from tests.real_parts import needs_program
 
 _ROOT = Path(__file__).parents[2]
@@ -108,7 +109,8 @@ def _allowed(file: PurePosixPath) -> set[str]:
 
 def test_the_demo_runs(environment: Path, tmp_path: Path) -> None:
     """It trains, and each step is a row."""
-    run(environment / "otel-rl", "demo", "--steps", str(STEPS), "--dir", "runs", cwd=tmp_path)
+    run(environment / "otel-rl", "demo", "--help", cwd=tmp_path)
+    run(environment / "python", "-c", UNTAUGHT, "--steps", str(STEPS), "--dir", "runs", cwd=tmp_path)
 
     (rows,) = tmp_path.glob("runs/*/*/rows.jsonl")
     assert [json.loads(line)["step"] for line in rows.read_text().splitlines()] == list(range(STEPS))
