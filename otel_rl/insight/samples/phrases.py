@@ -90,7 +90,12 @@ def phrases(samples: Iterable[Sample]) -> list[Phrase]:
 
 
 def _as_written(words: Sequence[str], texts: Sequence[_Text]) -> str:
-    """Return a phrase in lower case as the last text that has it writes it, so that it is found by its text."""
+    """Return a phrase in lower case as the last text that has it writes it, so that it is found by its text.
+
+    Signs at its ends are left out.
+    """
+    spoken = [n for n, word in enumerate(words) if any(map(str.isalnum, word))]
+    words = words[spoken[0] : spoken[-1] + 1]
     written = re.compile(r"\s*".join(map(re.escape, words)))
     found = (written.search(one.sample.completion.lower()) for one in reversed(texts))
     return next((" ".join(one[0].split()) for one in found if one), " ".join(words))
