@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -22,6 +23,10 @@ _LAUNCHERS = ("OTEL_", "SLURM_", "OMPI_", "PMIX_", "TORCHELASTIC_")
 _RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TRACEPARENT")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of torch spin while they wait: on busy cores, 3 times the work
+# Many images forbid it; then each process that a test starts compiles all that it imports, half of what it costs.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 hypothesis.settings.register_profile("otel-rl", deadline=None)  # a busy machine is not a failure
 hypothesis.settings.load_profile("otel-rl")
 
