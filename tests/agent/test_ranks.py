@@ -27,9 +27,10 @@ print(json.dumps([run.prometheus, bool(run.finish(30))]))
 """
 
 
-@pytest.fixture
-def run_dir(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run of two ranks that has finished."""
+    tmp_path = tmp_path_factory.mktemp("ranks")
     common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "OTEL_RL_RUN_ID": "two"}
     ranks = [start_python(RANK, tmp_path, RANK=str(rank), **common) for rank in range(2)]
     said = [rank.communicate(timeout=60) for rank in ranks]

@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(180)
 
 
-@pytest.fixture
-def bridge(tmp_path: Path) -> Iterator[Bridge]:
-    bridge = Bridge(tmp_path / "bridged")
+@pytest.fixture(scope="module")
+def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridge]:
+    """The bridge of all tests that neither end it nor give it options; each has a run of its own."""
+    bridge = Bridge(tmp_path_factory.mktemp("bridge") / "bridged")
     yield bridge
     bridge.kill()
 
@@ -58,7 +59,7 @@ def test_a_run_arrives_as_it_was(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
-    run = otel_rl.init(dir=tmp_path, project="p", id="run-7", quiet=True, hardware=False, config={"lr": 0.5})
+    run = otel_rl.init(dir=tmp_path, project="p", id=f"run-{port}", quiet=True, hardware=False, config={"lr": 0.5})
     for n in range(50):
         with run.step(n), run.phase("generate"):
             pass
@@ -66,14 +67,15 @@ def test_a_run_arrives_as_it_was(
     assert run.finish(60)
     keys = ("step", "time_unix_nano", "values")
 
-    assert [[row[key] for key in keys] for row in rows(bridge, "run-7", 50)] == [
+    assert [[row[key] for key in keys] for row in rows(bridge, run.id, 50)] == [
         [row[key] for key in keys] for row in rows_of(run.dir)
     ]
 
 
 @pytest.mark.slow
-def test_what_was_answered_survives_a_kill(bridge: Bridge) -> None:
+def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
     """It is on disk before the answer: the next bridge delivers it, once, also if the sender sends it again."""
+    bridge = Bridge(tmp_path / "bridged")
     for n in range(200):
         bridge.send(step_metrics("run", {n: {"loss": float(n)}}))
     bridge.kill()
@@ -84,18 +86,19 @@ def test_what_was_answered_survives_a_kill(bridge: Bridge) -> None:
 
     assert delivered == {*range(200)}
     assert sorted(row["step"] for row in rows(bridge, "run", 202)) == list(range(202))
+    bridge.kill()
 
 
 def test_records_that_make_no_sense_are_refused_alone(bridge: Bridge) -> None:
     """Without a run, or with a value that is not a number: the answer says how many, and why."""
-    request = step_metrics("run", {0: {"loss": 1.0}, 1: {"loss": "high"}, 2: {"loss": 2.0}})  # type: ignore[dict-item]
+    request = step_metrics("some", {0: {"loss": 1.0}, 1: {"loss": "high"}, 2: {"loss": 2.0}})  # type: ignore[dict-item]
     request.MergeFrom(step_metrics(None, {3: {"loss": 1.0}, 4: {"loss": 1.0}}))
     found = bridge.send(request).partial_success
 
     assert found.rejected_log_records == 3
     assert "value 'loss' must be a number" in found.error_message
     assert "rl.run.id" in found.error_message
-    assert [row["step"] for row in rows(bridge, "run", 2)] == [0, 2]
+    assert [row["step"] for row in rows(bridge, "some", 2)] == [0, 2]
 
 
 def test_metrics_belong_to_no_step(bridge: Bridge) -> None:
@@ -150,11 +153,11 @@ def test_metrics_and_logs_are_passed_on(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_name_of_an_event_as_an_attribute(bridge: Bridge) -> None:
     """As SDKs and Collectors have it that do not know the field yet."""
-    request = step_metrics("run", {3: {"loss": 1.0}}, event="")
+    request = step_metrics("named", {3: {"loss": 1.0}}, event="")
     request.resource_logs[0].scope_logs[0].log_records[0].attributes.extend(pairs({"event.name": "rl.step.metrics"}))
     bridge.send(request)
 
-    assert [row["step"] for row in rows(bridge, "run", 1)] == [3]
+    assert [row["step"] for row in rows(bridge, "named", 1)] == [3]
 
 
 def test_nobody_comes_in_without_the_token(tmp_path: Path) -> None:
@@ -205,15 +208,16 @@ def test_tls(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_asks_for_patience(bridge: Bridge) -> None:
     """Nothing is taken; the sender is to come again, and is taken then."""
-    bridge.directory.mkdir(exist_ok=True)
-    (bridge.directory / "p").write_text("in the way")
-    request = step_metrics("run", {0: {"loss": 1.0}})
+    place = bridge.directory / "p" / "patient"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("in the way")
+    request = step_metrics("patient", {0: {"loss": 1.0}})
     status, _ = bridge.post(request.SerializeToString())
-    (bridge.directory / "p").unlink()
+    place.unlink()
     bridge.send(request)
 
     assert status == 503
-    assert len(rows(bridge, "run", 1)) == 1
+    assert len(rows(bridge, "patient", 1)) == 1
 
 
 @pytest.mark.slow
