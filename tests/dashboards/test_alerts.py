@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-import pytest
 import yaml
 
 from dashboards import rules
 from tests.real_parts import needs_program
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 pytestmark = needs_program("promtool")
@@ -33,42 +33,58 @@ def of_a_run(series: str) -> str:
     return f"{name}{{{_RUN}, {labels}" if labels else f"{name}{{{_RUN}}}"
 
 
-def check(alert: rules.Alert, series: rules.Series, at: str, firing: int, directory: Path) -> None:
-    """Let promtool load series and count alerts that fire."""
+class Case(NamedTuple):
+    """Series, and how many times an alert fires at a time after their start."""
+
+    alert: rules.Alert
+    series: rules.Series
+    at: str
+    firing: int
+
+    @property
+    def told(self) -> dict[str, object]:
+        """The case as promtool reads it."""
+        expression = f'count(ALERTS{{alertname="{self.alert.name}", alertstate="firing"}}) or vector(0)'
+        expected = {"expr": expression, "eval_time": self.at, "exp_samples": [{"labels": "{}", "value": self.firing}]}
+        return {
+            "interval": "1m",
+            "input_series": [{"series": of_a_run(name), "values": values} for name, values in self.series],
+            "promql_expr_test": [expected],
+        }
+
+
+def check(cases: Iterable[Case], directory: Path) -> None:
+    """Let promtool load the series of each case and count alerts that fire; it names the alerts that differ."""
     (directory / "rules.yml").write_text(rules.prometheus_rules(_RULES))
-    expression = f'count(ALERTS{{alertname="{alert.name}", alertstate="firing"}}) or vector(0)'
-    expected = {"expr": expression, "eval_time": at, "exp_samples": [{"labels": "{}", "value": firing}]}
-    test = {
-        "interval": "1m",
-        "input_series": [{"series": of_a_run(name), "values": values} for name, values in series],
-        "promql_expr_test": [expected],
-    }
-    told = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": [test]}
+    tests = [case.told for case in cases]
+    told = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": tests}
     (directory / "test.yml").write_text(yaml.safe_dump(told))
     promtool("test", "rules", "test.yml", directory=directory)
 
 
-@pytest.mark.parametrize("alert", _RULES.alerts, ids=lambda alert: alert.name)
-def test_it_fires(alert: rules.Alert, tmp_path: Path) -> None:
+def alive(alert: rules.Alert) -> rules.Series:
+    return _ALIVE if alert.needs_agent else []
+
+
+def test_each_fires(tmp_path: Path) -> None:
     """When it is what it is made for."""
-    check(alert, [*alert.fires, *(_ALIVE if alert.needs_agent else [])], alert.at, 1, tmp_path)
+    check([Case(one, [*one.fires, *alive(one)], one.at, 1) for one in _RULES.alerts], tmp_path)
 
 
-@pytest.mark.parametrize("alert", _RULES.alerts, ids=lambda alert: alert.name)
-def test_it_stays_silent(alert: rules.Alert, tmp_path: Path) -> None:
+def test_each_stays_silent(tmp_path: Path) -> None:
     """When it is not."""
-    check(alert, [*alert.silent, *(_ALIVE if alert.needs_agent else [])], alert.silent_at or alert.at, 0, tmp_path)
+    check([Case(one, [*one.silent, *alive(one)], one.silent_at or one.at, 0) for one in _RULES.alerts], tmp_path)
 
 
-@pytest.mark.parametrize("alert", [alert for alert in _RULES.alerts if alert.needs_agent], ids=lambda alert: alert.name)
-def test_a_dead_agent_says_nothing_about_the_training(alert: rules.Alert, tmp_path: Path) -> None:
+def test_a_dead_agent_says_nothing_about_the_training(tmp_path: Path) -> None:
     """Its last values are shown for a while, and those of its heartbeat."""
-    check(alert, [*alert.fires, (_HEARTBEAT, "0x70")], alert.at, 0, tmp_path)
+    dead = [Case(one, [*one.fires, (_HEARTBEAT, "0x70")], one.at, 0) for one in _RULES.alerts if one.needs_agent]
+    check(dead, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("heartbeat", "at", "firing"),
-    [
+def test_an_agent_that_is_silent(tmp_path: Path) -> None:
+    """Without scraping there is no `up`: an old heartbeat is the sign, and a series that ended is none."""
+    heartbeats = [
         ("0+60x20 1200x4", "24m", 0),  # it may only be late
         ("0+60x20 1200x4", "27m", 1),
         ("0+60x20 1200x4", "45m", 1),  # after the series is gone
@@ -76,16 +92,13 @@ def test_a_dead_agent_says_nothing_about_the_training(alert: rules.Alert, tmp_pa
         ("0+60x20 1200x4 _x10 2100+60x20", "45m", 0),  # another agent has taken over
         ("0+60x20 stale", "27m", 0),  # it ended orderly
         ("0+60x60", "45m", 0),
-    ],
-)
-def test_an_agent_that_is_silent(heartbeat: str, at: str, firing: int, tmp_path: Path) -> None:
-    """Without scraping there is no `up`: an old heartbeat is the sign, and a series that ended is none."""
-    check(_DOWN, [(_HEARTBEAT, heartbeat)], at, firing, tmp_path)
+    ]
+    check([Case(_DOWN, [(_HEARTBEAT, values)], at, firing) for values, at, firing in heartbeats], tmp_path)
 
 
 def test_an_agent_that_cannot_be_scraped(tmp_path: Path) -> None:
     """Its target is there, and it has no series."""
-    check(_DOWN, [('up{job="otel-rl", instance="node1:9464"}', "1x10 0x30")], "15m", 1, tmp_path)
+    check([Case(_DOWN, [('up{job="otel-rl", instance="node1:9464"}', "1x10 0x30")], "15m", 1)], tmp_path)
 
 
 def test_the_rules_are_well_formed(tmp_path: Path) -> None:
