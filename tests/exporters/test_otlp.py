@@ -17,7 +17,6 @@ from tests.processes import start
 from tests.real_parts import needs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.collector import Collector
@@ -26,14 +25,15 @@ pytestmark = needs("rotel")
 STEPS = 20
 
 
-@pytest.fixture(params=["http/protobuf", "grpc"])
-def received(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+@pytest.fixture(params=["http/protobuf", "grpc"], scope="module")
+def received(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Collector:
     """A collector that was sent a whole run."""
-    with collectors.running(tmp_path) as collector:
+    place = tmp_path_factory.mktemp("otlp")
+    with collectors.running(place) as collector, pytest.MonkeyPatch.context() as patch:
         for name, value in collector.environment(request.param).items():
-            monkeypatch.setenv(name, value)
+            patch.setenv(name, value)
         run = otel_rl.init(
-            dir=tmp_path, project="otlp", id="known", exporters=[], config={"lr": 1e-6}, content=True, quiet=True
+            dir=place, project="otlp", id="known", exporters=[], config={"lr": 1e-6}, content=True, quiet=True
         )
         for n in range(STEPS):
             with run.step(n):
@@ -46,7 +46,7 @@ def received(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
         run.event("checkpoint.written", path="x")
         assert run.finish(20)
         collectors.wait_for(lambda: "rl.loop.duration" in collector.metric_names(), "no metrics arrived")
-        yield collector
+    return collector
 
 
 def test_every_step_is_one_event_with_its_exact_values(received: Collector) -> None:
