@@ -41,8 +41,9 @@ def measure() -> list[Table]:
 
 
 def _text(dice: np.random.Generator, words: int) -> str:
-    """Return words whose frequencies fall as in a language: a text of a few words would be compressed too well."""
-    return " ".join(f"w{n}" for n in dice.zipf(1.3, words) % 20_000)
+    """Return words whose frequencies fall as in a language (Mandelbrot, 1953): the first one is 1 of 15."""
+    rarity = np.arange(20_000) + 2.7
+    return " ".join(f"w{n}" for n in dice.choice(20_000, words, p=(1 / rarity) / (1 / rarity).sum()))
 
 
 def _lists(dice: np.random.Generator) -> dict[str, Any]:

@@ -84,6 +84,7 @@ _ALLOWED = {
         "otel_rl/setup/tokens.py": "a file of the user",
         "otel_rl/setup/births.py": "a part in a private directory",
         "otel_rl/cli/stack.py": "links, in a directory that was examined",
+        "otel_rl/view/export/from_atif.py": "a draft, in the directory of a new run",
         "exporters/otel_rl_exporters/jsonl.py": _RUN,
         **dict.fromkeys(
             (
@@ -124,6 +125,7 @@ _SHARED_PLACES = {
             "otel_rl/autopsy/doctor/recording.py",
             "otel_rl/insight/recorded.py",
             "otel_rl/view/terminal/past.py",
+            "otel_rl/view/export/from_atif.py",
         ),
         "a run that somebody shares or gives you",
     ),

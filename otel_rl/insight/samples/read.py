@@ -29,9 +29,9 @@ _ADVANTAGE = "advantage"
 """Names of columns, the preferred one first. A number behind them, as in verl's `output_1`, is one of several."""
 _NO_COMPONENTS = re.compile(r"step|epoch|.*(index|rank|rank_desc|size|id)|update_mass_proxy|update_weight_raw|q_mass")
 _NUMBERED = re.compile(r"(?P<name>.+)_(?P<number>\d+)")
-_LEAST_STEPS, _MOST_SAMPLES = 16, 512
+_LEAST_STEPS, _MOST_SAMPLES = 12, 480
 """Steps that stand for a run, and samples of all of them: more steps if these have few samples."""
-_MOST_LOOKED = 16
+_MOST_LOOKED = 12
 """Steps of tables, or files of messages, that are looked at."""
 _MOST_STEPS = 64
 """Steps of tables that are read for those with a text."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from otel_rl.archive.reader import RunReader
     from otel_rl.insight.samples.sample import Phrase, Sample
 
-_STEPS_OF_TOKENS = 5
+_STEPS_OF_TOKENS = 4
 """Steps whose lists of tokens are read: they are most of an archive."""
 
 

@@ -184,8 +184,9 @@ def each_of(steps: Iterable[int]) -> list[range]:
 def _lines(run: RunReader, query: str, steps: Sequence[range] | None = None) -> Iterator[dict[str, Any]]:
     """Yield the lines of a query about some steps, each by name of column; what is missing is `None`."""
     found = run.sql(query, steps=steps)
-    for line in zip(*(found[name].tolist() for name in found.columns), strict=True):
-        yield dict(zip(found.columns, line, strict=True))
+    names = list(found.columns)
+    for line in zip(*(found[name].tolist() for name in names), strict=True):
+        yield dict(zip(names, line, strict=True))
 
 
 def _turns(run: RunReader, where: str, steps: Sequence[range], *, tokens: bool) -> dict[Key, tuple[Turn, ...]]:
