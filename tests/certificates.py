@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ssl
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
 import trustme
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BadCertificate = Literal["expired", "not yet valid", "self-signed", "wrong host"]
 

@@ -8,12 +8,10 @@ import re
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import NamedTuple
 
 _NOT_FINITE = {"NaN": math.nan, "inf": math.inf, "-inf": -math.inf}
 

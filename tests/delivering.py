@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from zlib import crc32
 
 from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
 from otel_rl.delivery.plugins import find_exporter
-from otel_rl.export import RunInfo
+from otel_rl.export import Exporter, Item, RunInfo
 from tests.collector import wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from otel_rl.export import Exporter, Item
 
 
 def project_of(place: Path) -> str:

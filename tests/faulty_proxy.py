@@ -6,18 +6,14 @@ import contextlib
 import http.client
 import json
 import socket
+import ssl
 import struct
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from tests.certificates import BadCertificate
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable
-
-    from tests.certificates import Certificates
+from tests.certificates import BadCertificate, Certificates
 
 Fault = int | Literal["", "refused", "hangs", "lost", "no name"] | BadCertificate
 """A status that each request is answered with; no connection; no answer; an answer that is lost after the server has

@@ -8,19 +8,15 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
 from otel_rl.delivery.outbox import Batch
+from otel_rl.export import Item
 from otel_rl.journal.reader import Reader
 from otel_rl.setup import directory as directories
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from otel_rl.export import Item
 
 
 def start(

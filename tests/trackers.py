@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.delivering import project_of
 from tests.exporters import swanlab_file, wandb_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 Points = list[tuple[int, float]]
 """Step and value, in the tracker's order."""

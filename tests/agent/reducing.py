@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from otel_rl.agent.steps.naming import Reductions
 from otel_rl.agent.steps.reduce import Reducer
-from otel_rl.export import Row
-from otel_rl.journal.records import Logged, Observed, Started, StepEnded, StepStarted
+from otel_rl.agent.steps.state import State
+from otel_rl.export import Item, Row
+from otel_rl.journal.records import Logged, Observed, Record, Started, StepEnded, StepStarted
 from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.setup.settings import Flops
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from otel_rl.agent.steps.state import State
-    from otel_rl.export import Item
-    from otel_rl.journal.records import Record
 
 S = 1_000_000_000
 

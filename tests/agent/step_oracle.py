@@ -7,10 +7,8 @@ recorded for a step that has closed is a further row of it, with everything that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping
+from typing import NamedTuple
 
 DEADLINE = 10.0
 

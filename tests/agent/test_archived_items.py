@@ -5,22 +5,17 @@ from __future__ import annotations
 import math
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from otel_rl.agent.input.environment import command_of, commit_of, software
-from otel_rl.export import Process, Trajectory
+from otel_rl.export import Item, Process, Trajectory
 from otel_rl.journal.record_events import Lost, Revived
 from otel_rl.journal.records import DeviceSeen, Finished, StepStarted
 from otel_rl.trainer.tickets import NO_SCORES, Scores, consumed
 from tests.agent.reducing import S, feed, logged, reducing, started, step
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from otel_rl.export import Item
 
 
 def processes(items: Sequence[Item]) -> list[Process]:

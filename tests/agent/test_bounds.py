@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
+import pytest
 
 from otel_rl import semconv
 from otel_rl.agent.steps.bounds import MOST_OPEN
@@ -13,9 +12,6 @@ from otel_rl.export import Span
 from otel_rl.journal.record_events import Lost
 from otel_rl.journal.records import DeviceTimed, Logged, SpanEnded, SpanStarted, StepStarted
 from tests.agent.reducing import S, feed, reducing, rows, started, step
-
-if TYPE_CHECKING:
-    import pytest
 
 MANY = 10_000
 

@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,13 +17,8 @@ from otel_rl.agent.input.deaths import Deaths, MemoryKills, exit_status, was_kil
 from otel_rl.agent.input.follow import Found
 from otel_rl.agent.steps.state import Journal
 from otel_rl.journal.record_events import Lost
-from otel_rl.journal.records import Finished, Started
+from otel_rl.journal.records import Finished, Record, Started
 from tests.collector import wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from otel_rl.journal.records import Record
 
 _MEMORY = Path("/sys/fs/cgroup/memory")
 SLURM = {"SLURM_JOB_ID": "7"}

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from otel_rl.agent.analysis.debts import Verdict, judge
+from otel_rl.agent.analysis.debts import Condition, Verdict, judge
 from otel_rl.archive.now import Wait
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from otel_rl.agent.analysis.debts import Condition
 
 GRAPHS = 1000
 

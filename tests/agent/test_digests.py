@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from otel_rl.journal.records import Logged
+from otel_rl.journal.records import Logged, Record
 from otel_rl.semconv.repeatable import is_repeatable
 from tests.agent.reducing import S, feed, observed, reducing, rows, started, step
-
-if TYPE_CHECKING:
-    from otel_rl.journal.records import Record
 
 
 def _digests(*of_ranks: list[Record], role: str = "") -> str:

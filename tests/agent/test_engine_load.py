@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import otel_rl
 from otel_rl import semconv
@@ -14,9 +14,6 @@ from otel_rl.semconv.vocabulary import Vocabulary
 from tests.agent.hardware.engine_pages import Vllm, serving
 from tests.agent.reducing import S, feed, logged, reducing, rows, started, step
 from tests.collector import wait_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 USAGE, PREEMPTIONS = semconv.METRIC_ENGINE_KV_CACHE_UTILIZATION, semconv.METRIC_ENGINE_PREEMPTIONS
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.agent.analysis.goodput import Goodput, categories
-from otel_rl.journal.records import Finished, Logged, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 from otel_rl.semconv import registry
 from otel_rl.trainer.tickets import consumed
 from tests.agent.reducing import S, feed, reducing, rows, started
-
-if TYPE_CHECKING:
-    from otel_rl.journal.records import Record
 
 
 class Phase(NamedTuple):

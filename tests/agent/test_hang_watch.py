@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import pytest
 
 from otel_rl.agent.analysis.hang_watch import Change, HangWatch, Place, Process
 from otel_rl.agent.analysis.usual_times import UsualTimes
 from otel_rl.agent.hardware.measurement import Work
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 S = 1_000_000_000
 BUSY, IDLE, STOPPED = "busy", "idle", "stopped"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -19,9 +19,6 @@ from otel_rl.agent.analysis.illness.watch import Illness
 from otel_rl.export import Event, Item, Params, Row
 from otel_rl.semconv.vocabulary import Vocabulary
 from tests.agent.reducing import feed, logged, reducing, started, step
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 EVERY = frozenset({"shift", "burst", "spike"})
 numbers = st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), max_size=50)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from otel_rl.agent.input.follow import Follower, Found, forwarded
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Record, WrittenMessage, Wrote
 from otel_rl.journal.writer import Writer
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MIB = 1 << 20
 

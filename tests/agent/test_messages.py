@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 from otel_rl.agent.steps.message_buffer import MOST_WAITING, MessageBuffer
+from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.agent.steps.state import Journal, State
-from otel_rl.export import Ended, Message, Span, Trajectory
+from otel_rl.export import Ended, Item, Message, Span, Trajectory
 from otel_rl.journal.ids import SpanIds, format_traceparent
 from otel_rl.journal.record_events import Lost, from_event, to_event
-from otel_rl.journal.records import Finished, SpanEnded, SpanStarted, StepStarted, WrittenMessage, Wrote
+from otel_rl.journal.records import (
+    Consumed,
+    Finished,
+    Record,
+    SpanEnded,
+    SpanStarted,
+    StepStarted,
+    WrittenMessage,
+    Wrote,
+)
 from otel_rl.trainer.tickets import Scores, consumed
 from tests.agent.reducing import S, feed, reducing, started
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from otel_rl.agent.steps.reduce import Reducer
-    from otel_rl.export import Item
-    from otel_rl.journal.records import Consumed, Record
 
 WORKER, RANK = "rollout0", "rank0"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -11,12 +11,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from otel_rl.agent.hardware.measurement import Point
 from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.agent.steps.state import Journal
-from otel_rl.export import Row, RunInfo, Span
+from otel_rl.export import AttributeValue, Row, RunInfo, Span
 from otel_rl.journal.records import DeviceMemory, DeviceSeen, Started
 from otel_rl.semconv.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from otel_rl.export import AttributeValue
 
 
 def instruments() -> tuple[OtelMetrics, InMemoryMetricReader]:

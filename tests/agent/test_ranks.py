@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from otel_rl.export import Span
 from tests.processes import items_of, rows_of, run_python, start_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RANK = """
 import json, os, pathlib, time, otel_rl

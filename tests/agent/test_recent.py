@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from otel_rl.agent.output.recent import Recent
+from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.archive.now import Progress
 from otel_rl.export import Ended, Event, Params, Row
 from otel_rl.journal.records import SpanEnded, SpanStarted
 from otel_rl.semconv.vocabulary import Vocabulary
 from tests.agent.reducing import S, feed, reducing, started, step
-
-if TYPE_CHECKING:
-    from otel_rl.agent.steps.reduce import Reducer
 
 
 def recent(before: Progress | None = None, reducer: Reducer | None = None) -> Recent:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import ClassVar
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,18 +17,10 @@ from otel_rl.agent.repair.refill import refill
 from otel_rl.archive.writer import Writer, time_of
 from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
-from otel_rl.export import Params, RunInfo, identity
+from otel_rl.export import Item, Params, RunInfo, identity
 from otel_rl.setup.parts import ARCHIVE
 from tests.archive.items import any_items, exactly
 from tests.collector import wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    import pytest
-
-    from otel_rl.export import Item
 
 NO_LIMIT = 1 << 60
 NEXT = Params(1 << 61, {"lr": 2e-6})

@@ -9,28 +9,23 @@ import signal
 import sys
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pytest
 
 from otel_rl.archive.replay import Replay
 from otel_rl.delivery.plugins import find_exporter
-from otel_rl.export import Machine, Params, Row, Span, Table
+from otel_rl.export import Item, Machine, Params, Row, Span, Table
 from tests import collector as collectors
 from tests.exporters import wandb_file
 from tests.exporters.every import needs_packages
-from tests.exporters.trackers import Jsonl, Mlflow, TensorBoard, Wandb, accumulator, empty_database
+from tests.exporters.trackers import Jsonl, Mlflow, TensorBoard, Tracker, Wandb, accumulator, empty_database
 from tests.processes import run, start
 from tests.real_parts import needs
 from tests.view.recorded import Shape, record
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from otel_rl.export import Item
-    from tests.exporters.trackers import Tracker
 
 pytestmark = pytest.mark.slow
 RESUMED_AT = 14

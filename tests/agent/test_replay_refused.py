@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import otel_rl
 from otel_rl.agent.replay import exporters_of, replay
 from otel_rl.errors import SettingsError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("name", ["wandbb", "archive", "head", "prometheus", "evil\x1b[2J"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +17,6 @@ from tests.agent.reducing import S
 from tests.faults import hostile
 from tests.faults.test_poison import T0, started, steps
 from tests.processes import items_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def step(number: int, seconds: float = 1.0, phase: str = "generate", error: str | None = None) -> list[Item]:

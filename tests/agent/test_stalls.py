@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import logging
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import cast
+
+import pytest
 
 from otel_rl.agent.output.gauges import Gauges
 from otel_rl.agent.stalls import Stalls
+from otel_rl.agent.steps.pipeline import Pipeline
+from otel_rl.agent.steps.reduce import Reducer
+from otel_rl.export import Event
 from otel_rl.journal.records import SpanEnded, SpanStarted, StepStarted
 from otel_rl.semconv.vocabulary import Vocabulary
 from tests.agent.reducing import S, feed, reducing, started
-
-if TYPE_CHECKING:
-    import pytest
-
-    from otel_rl.agent.steps.pipeline import Pipeline
-    from otel_rl.agent.steps.reduce import Reducer
-    from otel_rl.export import Event
 
 AFTER = 10
 

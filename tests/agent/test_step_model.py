@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_rl.export import Ended
+from otel_rl.export import Ended, Row
 from otel_rl.journal.record_events import Lost
 from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 from tests import samples
 from tests.agent.reducing import S, feed, logged, reducing, rows, started, step
 from tests.agent.step_oracle import Made, Moment, Oracle
-
-if TYPE_CHECKING:
-    from otel_rl.export import Row
 
 RANKS = ("0", "1", "sampler")
 

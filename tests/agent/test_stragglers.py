@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,9 +11,6 @@ from otel_rl.agent.analysis.stragglers import Stragglers, falls_behind
 from otel_rl.export import Event, Span
 from otel_rl.journal.records import SpanEnded, SpanStarted, StepEnded, StepStarted
 from tests.agent.reducing import S, reducing, started
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PHASES = {"generate": 2.0, "reward": 0.5, "old_log_prob": 1.0, "advantage": 0.1, "update_actor": 1.5}
 SYNC = "weight_sync"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pytest
 
@@ -13,9 +13,6 @@ from otel_rl.agent.steps.trace_sampling import TraceSampler
 from otel_rl.export import Item, Span, SpanLink, Trajectory
 from otel_rl.journal.ids import step_ids
 from tests.agent.reducing import S
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MINUTE = 60 * S
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,18 +11,15 @@ from msgspec.structs import replace
 from otel_rl import semconv
 from otel_rl.agent.analysis.debts import judge
 from otel_rl.agent.output.wait_watch import WaitWatch
+from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.agent.steps.state import State
 from otel_rl.agent.steps.waits import open_waits
+from otel_rl.archive.now import Wait
+from otel_rl.export import Event
 from otel_rl.journal.ids import SpanIds, format_traceparent
 from otel_rl.journal.record_events import Lost, from_event, to_event
-from otel_rl.journal.records import Finished, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.journal.records import Finished, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 from tests.agent.reducing import S, feed, reducing, started
-
-if TYPE_CHECKING:
-    from otel_rl.agent.steps.reduce import Reducer
-    from otel_rl.archive.now import Wait
-    from otel_rl.export import Event
-    from otel_rl.journal.records import Record
 
 ENGINE = {"server.address": "127.0.0.1", "server.port": 8000}
 _TRACE = b"t" * 16

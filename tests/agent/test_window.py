@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
@@ -16,16 +16,11 @@ from otel_rl.agent.steps.reduced import Reduced
 from otel_rl.agent.steps.state import State
 from otel_rl.agent.steps.trackers import TrackerRows
 from otel_rl.export import Ended, Row
-from otel_rl.journal.records import Logged, Observed
+from otel_rl.journal.records import Logged, Observed, Record
 from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.setup.settings import Rows
 from otel_rl.stats import statistics
 from tests.agent.reducing import S, reducing, row_of, rows, started, step
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from otel_rl.journal.records import Record
 
 Steps = list[list[list[tuple[float, float]]]]
 """By step and rank: values and their weights, or samples."""

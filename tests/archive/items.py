@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
@@ -15,6 +15,7 @@ from otel_rl.export import (
     Ended,
     Environment,
     Event,
+    Item,
     Machine,
     Message,
     Params,
@@ -26,9 +27,6 @@ from otel_rl.export import (
     Table,
     Trajectory,
 )
-
-if TYPE_CHECKING:
-    from otel_rl.export import Item
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1)

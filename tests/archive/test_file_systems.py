@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from otel_rl.export import Row, Span
 from otel_rl.setup.parts import ARCHIVE
 from tests.faults.nodes import sshfs
 from tests.security.test_sinks import case_insensitive
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["case_insensitive"]  # a fixture
 

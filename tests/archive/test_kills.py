@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import otel_rl
 from otel_rl.setup.parts import ARCHIVE
 from tests.processes import start_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _WRITER = """
 import os, signal, sys

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import duckdb
 import pytest
 
 import otel_rl
 from otel_rl.archive.locked import lock, selected
+from otel_rl.archive.reader import RunReader
 from tests.view.recorded import Shape, record
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_rl.archive.reader import RunReader
 
 FILE, DIRECTORY = "{file}", "{directory}"
 WRITES = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ import otel_rl
 from otel_rl.archive.now import OpenPhase, read_now
 from tests.collector import wait_for
 from tests.processes import start_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _HANGS = """
 import time, otel_rl

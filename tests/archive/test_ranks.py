@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -13,16 +14,10 @@ from hypothesis import strategies as st
 
 import otel_rl
 from otel_rl.archive.writer import Writer
-from otel_rl.journal.records import Finished, Logged, StepEnded, StepStarted
+from otel_rl.export import Item
+from otel_rl.journal.records import Finished, Logged, Record, StepEnded, StepStarted
 from otel_rl.setup.parts import ARCHIVE
 from tests.agent.reducing import S, reducing, started
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from otel_rl.export import Item
-    from otel_rl.journal.records import Record
 
 VALUES = st.sampled_from([math.nan, math.inf, -math.inf, -0.0, 0.0, 5e-324, 1 / 3]) | st.floats()
 LOGGED = st.dictionaries(st.sampled_from(["loss", "kl", "time/x", "weiß 'x'"]), VALUES, max_size=3)

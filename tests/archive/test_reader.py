@@ -8,8 +8,10 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -22,21 +24,14 @@ from otel_rl import semconv
 from otel_rl.archive import files, snapshot
 from otel_rl.archive.columns import from_parquet, to_parquet
 from otel_rl.archive.snapshot import Folder, Snapshot
-from otel_rl.archive.tables import MESSAGES, ROWS
+from otel_rl.archive.tables import MESSAGES, ROWS, Table
 from otel_rl.archive.writer import Writer
-from otel_rl.export import Environment, Event, Machine, Message, Params, Process, Row, RunInfo, Span, Trajectory
+from otel_rl.export import Environment, Event, Item, Machine, Message, Params, Process, Row, RunInfo, Span, Trajectory
 from otel_rl.journal.ids import step_ids
 from otel_rl.setup.parts import ARCHIVE
 from otel_rl_exporters.jsonl import JsonlExporter
 from tests.insight.told import asked, told
 from tests.processes import run_python
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from otel_rl.archive.tables import Table
-    from otel_rl.export import Item
 
 NO_LIMIT = 1 << 60
 ODD_NAN = struct.unpack("d", struct.pack("Q", 0x7FF8000000000123))[0]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from otel_rl.archive.replay import Replay
 from otel_rl.archive.writer import Writer
 from otel_rl.export import Message, Span
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TRACE, OTHER = "a" * 32, "b" * 32
 INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"

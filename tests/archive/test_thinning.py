@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+
+import pytest
 
 import otel_rl
 from otel_rl.archive import files
 from otel_rl.archive.tables import MESSAGES, ROWS, SPANS
 from otel_rl.archive.writer import KINDS, Writer, read
 from otel_rl.export import Message, Row, Span
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 def spans_of(place: Path) -> list[Span]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from errno import ENOSPC
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,14 +14,8 @@ from hypothesis import strategies as st
 from otel_rl.archive import files
 from otel_rl.archive.tables import ROWS, STEPS, TABLES
 from otel_rl.archive.writer import KINDS, Writer, read
-from otel_rl.export import Ended, Event, Machine, Row, Span, identity
+from otel_rl.export import Ended, Event, Item, Machine, Row, Span, identity
 from tests.archive.items import any_items, exactly
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from otel_rl.export import Item
 
 NO_LIMIT = 1 << 60
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import NamedTuple
 
 
 class Scenario(NamedTuple):

@@ -11,10 +11,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import pytest
@@ -33,9 +34,6 @@ from tests.agent.hardware import standin
 from tests.certificates import Certificates
 from tests.collector import free_port
 from tests.real_parts import needs_program
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 HOME = {"PATH": os.environ.get("PATH", ""), "HOME": os.environ.get("HOME", "/")}
 

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,17 +20,12 @@ from otel_rl import semconv
 from otel_rl.archive.now import read_now
 from otel_rl.autopsy.conclude import autopsy
 from otel_rl.autopsy.text import lines_of
+from otel_rl.export import Event
 from otel_rl.setup import directory as directories
 from otel_rl.setup import said
 from tests.autopsy.scenarios import SCENARIOS, WELL, Scenario
 from tests.collector import answers, free_port, wait_for
 from tests.real_parts import needs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from otel_rl.export import Event
 
 pytestmark = [needs("torch"), pytest.mark.slow, pytest.mark.timeout(120)]
 _ALL = os.environ.get("AUTOPSY_SCENARIOS") == "all"

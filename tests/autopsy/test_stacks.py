@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from otel_rl.autopsy.evidence import Collective, Frame
 from otel_rl.autopsy.stacks import Asked, ask, parsed
 from otel_rl.journal.signals import stacks_of
 from tests.processes import journal_of, start, start_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _INIT = 'run = otel_rl.init(dir=".", project="p", id="i", exporters=[], agent="off", quiet=True)'
 

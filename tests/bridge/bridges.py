@@ -8,19 +8,16 @@ import os
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from otel_rl.journal.record_events import INDEX, JOURNAL, to_event
+from otel_rl.journal.records import Record
 from tests.collector import free_port, wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from otel_rl.journal.records import Record
 
 
 class Bridge:

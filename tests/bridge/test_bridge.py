@@ -9,8 +9,9 @@ import math
 import signal
 import ssl
 import urllib.request
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import pytest
@@ -28,9 +29,6 @@ from tests.faults.misbehaving import certificates
 from tests.fuzz import samples
 from tests.processes import rows_of
 from tests.real_parts import needs, needs_program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,13 +12,10 @@ from tests.bridge.bridges import Bridge
 from tests.clients import collector, rows
 from tests.clients.lossy import Lossy
 from tests.clients.matrix import CASES, measure
-from tests.clients.programs import CLIENTS, COLLECTOR
+from tests.clients.programs import CLIENTS, COLLECTOR, Client, Program
 from tests.collector import wait_for
 from tests.processes import rows_of
 from tests.real_parts import needs_program
-
-if TYPE_CHECKING:
-    from tests.clients.programs import Client, Program
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

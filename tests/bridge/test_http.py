@@ -12,7 +12,9 @@ import ssl
 import threading
 import time
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from google.rpc.status_pb2 import Status
@@ -27,10 +29,6 @@ from tests.bridge.bridges import BODY, ask, raw
 from tests.collector import wait_for
 from tests.faults.misbehaving import certificates
 from tests.real_parts import needs_program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.timeout(60)
 PROTOBUF = {"Content-Type": "application/x-protobuf"}

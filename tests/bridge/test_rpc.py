@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -13,9 +14,6 @@ from otel_rl.otlp.answers import MALFORMED, Refusal
 from otel_rl.otlp.bridge import bodies, rpc
 from tests.bridge.bridges import BODY
 from tests.bridge.test_http import Taken
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.timeout(60)
 

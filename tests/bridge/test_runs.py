@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import collections
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_rl.delivery.outbox import Batch, Outbox
-from otel_rl.export import Event, Row
+from otel_rl.export import Event, Item, Row, RunInfo
 from otel_rl.journal.reader import Reader
 from otel_rl.otlp.bridge import runs as bridged
 from otel_rl.otlp.bridge.receive import IntoRuns
@@ -20,12 +22,6 @@ from otel_rl.otlp.step_events import run_of
 from tests.bridge.bridges import pairs, step_metrics
 from tests.collector import wait_for
 from tests.processes import rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from otel_rl.export import Item, RunInfo
 
 pytestmark = pytest.mark.timeout(120)
 

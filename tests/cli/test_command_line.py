@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -12,9 +12,6 @@ from click.testing import CliRunner
 import otel_rl
 from otel_rl.cli import main
 from tests.processes import run_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEAVY = (
     *("opentelemetry.sdk", "opentelemetry.exporter", "prometheus_client", "requests", "grpc", "google.protobuf"),

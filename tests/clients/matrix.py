@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from tests.bridge.bridges import Bridge
 from tests.clients.lossy import Lossy
+from tests.clients.programs import Client, Program
 from tests.collector import wait_for
 from tests.processes import rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.clients.programs import Client, Program
 
 AWAY_S = 3
 

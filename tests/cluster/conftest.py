@@ -5,20 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.jobs import Cluster
+from tests.cluster.jobs import Case, Cluster, Submitted
 from tests.cluster.machines import RefusedError
 from tests.cluster.slurm import Slurm, missing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.cluster.jobs import Case, Submitted
 
 
 @contextmanager

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tests.cluster.left_behind import LeftBehind
 from tests.cluster.slurm import DAVE, Job, Slurm, User
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from concurrent.futures import Future
 
 _HERE = Path(__file__).parent
 _BEGUN_S = 400

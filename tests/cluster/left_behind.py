@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
 import otel_rl
 from tests.processes import rows_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STEPS = 40
 """Default number of steps of a training."""

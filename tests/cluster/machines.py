@@ -12,13 +12,11 @@ import secrets
 import shlex
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import psutil
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _FREEZER = Path("/sys/fs/cgroup/freezer")
 _START_S, _END_S = 30, 10

@@ -9,13 +9,11 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tests.cluster.machines import ROOT, SUPERUSER, Machines, RefusedError, User
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "mpirun", "sshfs", "socat")
 """Of Debian's packages slurm-wlm, munge, openmpi-bin, sshfs and socat; `_SFTP` is of openssh-sftp-server."""

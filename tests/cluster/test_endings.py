@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.jobs import Case
-
-if TYPE_CHECKING:
-    from tests.cluster.jobs import Submitted
+from tests.cluster.jobs import Case, Submitted
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

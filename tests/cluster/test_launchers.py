@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from tests.cluster.jobs import Case
+from tests.cluster.jobs import Case, Cluster, Submitted
+from tests.cluster.left_behind import LeftBehind
 from tests.cluster.slurm import BOB
-
-if TYPE_CHECKING:
-    from tests.cluster.jobs import Cluster, Submitted
-    from tests.cluster.left_behind import LeftBehind
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from tests.cluster.jobs import Case
+from tests.cluster.jobs import Case, Submitted
 from tests.cluster.slurm import ALICE, CAROL, DAVE, SUPERUSER
-
-if TYPE_CHECKING:
-    from tests.cluster.jobs import Submitted
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

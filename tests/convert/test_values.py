@@ -7,26 +7,22 @@ import math
 import struct
 from array import array
 from collections import ChainMap, Counter, OrderedDict, UserDict, deque
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import otel_rl
 from otel_rl.convert.values import Unconvertible, is_plain, sort, to_number
 from otel_rl.journal.records import Logged, Record, Refusals
 from tests.real_parts import part
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import otel_rl
 
 torch = part("torch")
 

@@ -7,18 +7,13 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
 
-from tests.dashboards.queries import asked, every_query, has_windows, without_windows
+from tests.dashboards.queries import Query, asked, every_query, has_windows, without_windows
+from tests.prometheus import Prometheus
 from tests.servers.running import A_WHILE
 from tests.servers.ways import BATCH_S, COLLECTOR_S, INTERVAL_S
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.dashboards.queries import Query
-    from tests.prometheus import Prometheus
 
 OF_THE_WAY = re.compile(r"instance|job|host_name|service_\w+|telemetry_sdk_\w+|otel_scope_\w+")
 """Labels that say by which way a series came; all others must be the same."""

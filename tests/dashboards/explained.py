@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from tests.dashboards.comparison import Difference
+from tests.dashboards.comparison import Difference
 
 
 class Explanation(NamedTuple):

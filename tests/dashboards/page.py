@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from tests.dashboards import comparison
+from tests.dashboards.comparison import Difference
 from tests.dashboards.explained import EXPLANATIONS, number
-from tests.dashboards.queries import every_query
+from tests.dashboards.proof import Watched
+from tests.dashboards.queries import Query, every_query
 from tests.dashboards.trainers import HARDWARE_S, PLAYS
 from tests.servers import ways
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.dashboards.comparison import Difference
-    from tests.dashboards.proof import Watched
-    from tests.dashboards.queries import Query
 
 MARK = "●"
 EQUAL = "="

@@ -9,13 +9,15 @@ import contextlib
 import itertools
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,13 +28,7 @@ from tests.collector import wait_for
 from tests.dashboards.queries import Query, asked, every_query
 from tests.dashboards.trainers import CALM, PLAYS
 from tests.processes import start
-from tests.prometheus import scraping
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator, Mapping
-
-    from tests.prometheus import Prometheus
+from tests.prometheus import Prometheus, scraping
 
 FASTER = 60
 TWO_RANKS = ("verl", "ranks", "slow", "lost")

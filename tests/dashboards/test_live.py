@@ -6,21 +6,19 @@ import contextlib
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from dashboards import rules
 from tests.dashboards import comparison, explained, proof, victoria
+from tests.dashboards.comparison import Difference
 from tests.dashboards.page import page, without_marks
 from tests.dashboards.queries import every_query
 from tests.dashboards.trainers import PLAYS
 from tests.real_parts import given, needs_program
 from tests.servers.running import HAS_PROMETHEUS_3
 from tests.servers.ways import ways
-
-if TYPE_CHECKING:
-    from tests.dashboards.comparison import Difference
 
 pytestmark = [needs_program("prometheus"), needs_program("gcc"), pytest.mark.timeout(600), pytest.mark.slow]
 HAS_WAYS = HAS_PROMETHEUS_3 and shutil.which("otelcol") is not None

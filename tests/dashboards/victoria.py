@@ -9,7 +9,9 @@ import re
 import shutil
 import subprocess
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 from tests.collector import free_port, wait_for
 from tests.dashboards import proof, queries
@@ -17,10 +19,6 @@ from tests.dashboards.trainers import PLAYS
 from tests.prometheus import Prometheus
 from tests.real_parts import given
 from tests.servers.running import A_WHILE, Webhook
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 HERE = all(map(shutil.which, ("victoria-metrics", "vmalert")))
 """If true, both programs are on PATH."""

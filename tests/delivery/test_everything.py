@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from otel_rl.agent.steps.boundaries import without_phase_memory
 from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.delivery.outbox import Outbox
-from otel_rl.export import NotNow, Params, Row, RunInfo, Span, Trajectory
+from otel_rl.export import Item, NotNow, Params, Row, RunInfo, Span, Trajectory
 from otel_rl.journal.segments import START
 from tests.collector import wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from otel_rl.export import Item
 
 
 def left_out(n: int) -> Span:

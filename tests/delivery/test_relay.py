@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import otel_rl
 from tests.processes import run_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Backend:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +14,6 @@ from tests.collector import wait_for
 from tests.prometheus import Prometheus
 from tests.real_parts import needs_program
 from tests.servers.running import A_WHILE, get, stack, told
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [
     needs_program("prometheus"),

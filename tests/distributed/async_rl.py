@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import threading
 from multiprocessing.managers import BaseManager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.collector import answers, free_port, wait_for
 from tests.processes import start_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TRAINERS, WORKERS = 2, 3
 

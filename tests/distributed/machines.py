@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import statistics
-from typing import TYPE_CHECKING, Any
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import free_port, wait_for
 from tests.processes import rows_of, start_python
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 RANK = """
 import os, pathlib, time, otel_rl

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pytest
 
 from otel_rl.archive import files
 from otel_rl.archive.writer import KINDS, read
-from otel_rl.export import Row, Span, Trajectory
+from otel_rl.export import Item, Row, Span, Trajectory
 from otel_rl.setup.parts import ARCHIVE
 from tests.distributed import async_rl
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from otel_rl.export import Item
 
 pytestmark = [pytest.mark.timeout(280), pytest.mark.slow]
 STEPS, TRAJECTORIES, TURNS, BUDGET = 4, 1000, 10, 2000

@@ -5,21 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from otel_rl.archive.now import read_now
+from otel_rl.archive.now import Stalled, read_now
 from otel_rl.export import Event
 from tests.collector import free_port, wait_for
 from tests.distributed.machines import Cluster, head
 from tests.processes import items_of, start_python
 from tests.real_parts import needs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_rl.archive.now import Stalled
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 AFTER = 5

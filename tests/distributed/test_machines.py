@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -21,9 +21,6 @@ from tests.collector import wait_for
 from tests.distributed.machines import Cluster, head
 from tests.processes import items_of, start_python
 from tests.real_parts import needs_program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 

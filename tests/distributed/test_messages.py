@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,13 +15,9 @@ import otel_rl
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import free_port, wait_for
+from tests.faults.nodes import Nodes
 from tests.faults.test_undelivered import ended, plain  # noqa: F401 - a fixture
 from tests.processes import start
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.faults.nodes import Nodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 _WORKER = """

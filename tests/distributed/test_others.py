@@ -8,7 +8,9 @@ import subprocess
 import threading
 import time
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -29,10 +31,6 @@ from tests.collector import wait_for
 from tests.distributed.machines import head
 from tests.processes import items_of, rows_of, start_python
 from tests.real_parts import needs_program
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 _TRAINER = """

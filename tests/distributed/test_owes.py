@@ -8,21 +8,17 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from otel_rl.archive.now import read_now
+from otel_rl.archive.now import Wait, read_now
 from otel_rl.cli import main
 from tests.collector import answers, free_port, wait_for
 from tests.processes import items_of, start, start_python
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from otel_rl.archive.now import Wait
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.slow]
 

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -19,9 +19,6 @@ import yaml
 
 from otel_rl import Run
 from tests.docs.snippets import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 _PROJECT = msgspec.toml.decode((ROOT / "pyproject.toml").read_text())

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from otel_rl.export import Item, RunInfo
+from otel_rl.export import Item, RunInfo
 
 
 class Keeping:

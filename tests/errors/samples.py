@@ -6,13 +6,10 @@ import random
 import re
 import string
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from otel_rl.errors.redaction.formats import ASSIGNED, KEPT, KEYS
+from otel_rl.errors.redaction.formats import ASSIGNED, KEPT, KEYS, Assigned
 from tests.errors.drawing import drawn
-
-if TYPE_CHECKING:
-    from otel_rl.errors.redaction.formats import Assigned
 
 _DATA = Path(__file__).parents[1] / "data" / "secrets"
 _SECRET = re.compile("⟦(.*)⟧")

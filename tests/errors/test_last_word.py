@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -10,9 +10,6 @@ import otel_rl
 from otel_rl.errors import redaction
 from otel_rl.errors.redaction import REDACTED, redact, redacted_name, without_secret
 from otel_rl.testing import capture
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HERE = "tests.errors.test_last_word"
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from otel_rl.errors import redaction
 from otel_rl.errors.redaction import REDACTED, redact
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LINES = "first1line2of3secret\nl2secret9999zzz\nshort1\n"
 ACCOUNT = json.dumps(

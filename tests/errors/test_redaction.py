@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,9 +16,6 @@ from otel_rl.errors.redaction.rules import KEY_RULES, RULES, SHORTEST_KEY
 from otel_rl.errors.sinks import log_of
 from otel_rl.errors.texts import shown, text_of
 from tests.errors.samples import samples, texts_with_secrets
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SAMPLES = samples()
 FRAMES = ("{}", "it is {} or not", 'say "{}"', "{{'a': '{}', 'b': 1}}", "failed:\n  {}\n  at line 3", "ключ {} 鍵")

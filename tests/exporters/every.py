@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+
+import pytest
 
 from otel_rl.delivery.plugins import find, public
 from otel_rl.export import ENTRY_POINT_GROUP
 from tests.real_parts import given
-
-if TYPE_CHECKING:
-    import pytest
 
 EVERY_EXPORTER = [name for name in public(ENTRY_POINT_GROUP) if name not in ("command", "webhook")]
 """All but reactions to events, which need an argument: see `test_reactions`."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import gzip
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Receiver:

@@ -8,7 +8,9 @@ import sqlite3
 import sys
 import urllib.request
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from tests.collector import free_port, wait_for
 from tests.exporters import mlflow_server
@@ -16,10 +18,6 @@ from tests.exporters.swanlab_server import SwanlabServer
 from tests.exporters.trackers import empty_database
 from tests.exporters.wandb_server import WandbServer
 from tests.processes import start
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 
 class Network:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import otel_rl
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CALLS = [{"id": "c1", "type": "function", "function": {"name": "pytest", "arguments": '{"path":"x.py"}'}}]
 HOSTILE = "\ud800 \0 \x1b[31m <script>alert(1)</script> " + "x" * 10_000_000

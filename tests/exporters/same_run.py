@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
-from otel_rl.export import Params, Row, Table
-from tests.exporters.trackers import bits, points_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from otel_rl.export import Cell, Item
-    from tests.exporters.trackers import Points, Shown, Tracker
+from otel_rl.export import Cell, Item, Params, Row, Table
+from tests.exporters.trackers import Points, Shown, Tracker, bits, points_of
 
 STEPS = 200
 START = 1_795_000_000_123_456_789

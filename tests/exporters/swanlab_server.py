@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from tests.exporters.json_server import JsonHandler, JsonServer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class StoredRun(msgspec.Struct):

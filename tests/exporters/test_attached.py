@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from otel_rl.delivery.plugins import find_exporter
 from otel_rl.export import Params, Row, RunInfo
 from otel_rl_exporters import attached
-from tests.exporters.trackers import SWANLAB, WANDB, bits, cases
+from tests.exporters.trackers import SWANLAB, WANDB, Points, Tracker, bits, cases
 from tests.processes import run_python, start_python
 from tests.real_parts import needs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.exporters.trackers import Points, Tracker
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.slow]
 _TRAINER = """

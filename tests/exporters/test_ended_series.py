@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+import pytest
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
 from otel_rl.agent.hardware.measurement import Point
@@ -15,14 +16,7 @@ from otel_rl.otlp.connection import Connection
 from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl_exporters import ended_series
 from otel_rl_exporters.otlp_metrics import OtlpMetricExporter
-from tests.exporters.metrics_receiver import receiving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pytest
-
-    from tests.exporters.metrics_receiver import Receiver
+from tests.exporters.metrics_receiver import Receiver, receiving
 
 _OPEN = "rl.phase.open.time"
 _WHERE = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"

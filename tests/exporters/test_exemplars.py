@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
@@ -16,11 +18,6 @@ from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl_exporters.otlp_metrics import OtlpMetricExporter
 from otel_rl_exporters.prometheus import PrometheusReader
 from tests.exporters.metrics_receiver import receiving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 _OPEN_METRICS = "application/openmetrics-text;version=1.0.0"
 RUN = RunInfo("i", "p", "n", ".")

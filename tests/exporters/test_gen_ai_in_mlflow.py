@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,6 @@ from tests.exporters.mlflow_server import serving
 from tests.exporters.rollout import INPUT, OUTPUT_PARTS, send_rollouts
 from tests.exporters.trackers import empty_database
 from tests.real_parts import needs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [needs("mlflow"), pytest.mark.slow]
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.agent.hardware import standin
 from tests.collector import free_port, wait_for
 from tests.exporters import wandb_file
-from tests.exporters.trackers import MLFLOW, SINGLE, SWANLAB, TRACKIO, WANDB, accumulator, bits
+from tests.exporters.trackers import MLFLOW, SINGLE, SWANLAB, TRACKIO, WANDB, Tracker, accumulator, bits
 from tests.processes import rows_of, start_python
 from tests.real_parts import needs, needs_program
-
-if TYPE_CHECKING:
-    from tests.exporters.trackers import Tracker
 
 pytestmark = [
     *(needs(name) for name in ("mlflow", "swanlab", "trackio", "tensorboard", "wandb")),

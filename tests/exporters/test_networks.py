@@ -10,7 +10,9 @@ import signal
 import socket
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,16 +21,10 @@ from tests import samples
 from tests.certificates import Certificates
 from tests.collector import wait_for
 from tests.exporters.every import needs_packages
-from tests.exporters.networks import NETWORKS
+from tests.exporters.networks import NETWORKS, Network
 from tests.faulty_proxy import ANSWERS, CERTIFICATES, Fault, FaultyProxy
 from tests.processes import start
 from tests.real_parts import expected
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.exporters.networks import Network
 
 _WITHIN_S = 120
 _HAS_NAMES = expected(present=os.geteuid() == 0 and shutil.which("unshare") is not None)

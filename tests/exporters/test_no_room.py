@@ -6,20 +6,15 @@ import contextlib
 import os
 import resource
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_rl.delivery.plugins import find_exporter
 from otel_rl.export import Refused, Row, RunInfo, Table
 from tests.exporters import same_run
-from tests.exporters.trackers import DOUBLE, JSONL, SIDECAR, SINGLE, cases
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.exporters.trackers import Tracker
+from tests.exporters.trackers import DOUBLE, JSONL, SIDECAR, SINGLE, Tracker, cases
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from tests.exporters.every import needs_packages
 from tests.exporters.networks import NETWORKS, Wandb
 from tests.faulty_proxy import FaultyProxy
 from tests.processes import run, start
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 _TRAIN = """

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import opentelemetry.environment_variables as of_the_api
 import opentelemetry.sdk.environment_variables as of_the_sdk
@@ -18,7 +20,7 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 
 from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.export import Event, RunInfo, Span, SpanEvent, SpanLink
-from otel_rl.otlp.connection import Connection, connection
+from otel_rl.otlp.connection import Connection, Signal, connection
 from otel_rl.setup import otel_environment
 from otel_rl.setup.loading import load
 from otel_rl_exporters.otlp import OtlpLogs, OtlpReader, OtlpTraces, readable_records, readable_spans
@@ -29,12 +31,6 @@ from tests.exporters import otel_variables
 from tests.exporters.otel_variables import OTHERS, OTLP, SIGNALS
 from tests.faults.misbehaving import Misbehaving, Say, certificates, collector
 from tests.real_parts import needs_program
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from otel_rl.otlp.connection import Signal
 
 both = pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 RUN = RunInfo("i", "p", "n", ".")

@@ -6,20 +6,16 @@ import math
 import re
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import otel_rl
 from otel_rl.journal.ids import step_ids
 from tests import collector as collectors
+from tests.collector import Collector
 from tests.processes import start
 from tests.real_parts import needs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.collector import Collector
 
 pytestmark = needs("rotel")
 STEPS = 20

@@ -7,7 +7,7 @@ import math
 import socket
 import subprocess
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -18,9 +18,6 @@ from tests import prometheus
 from tests.collector import free_port, wait_for
 from tests.processes import local_of
 from tests.real_parts import needs_program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.slow

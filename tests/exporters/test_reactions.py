@@ -6,9 +6,11 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,10 +21,6 @@ from otel_rl.export import Event, Refused, Row, RunInfo
 from otel_rl.setup import directory as directories
 from otel_rl.setup.agent_start import read_status
 from otel_rl_exporters.reactions import CommandExporter, WebhookExporter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 RUN = RunInfo("i", "p", "n", "/runs/p/n")
 SAVE = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from otel_rl.export import RunInfo
 from tests.exporters import same_run
-from tests.exporters.trackers import DOUBLE, JSONL, MLFLOW, SIDECAR, SINGLE, STDOUT, SWANLAB, TRACKIO, WANDB, cases
+from tests.exporters.trackers import (
+    DOUBLE,
+    JSONL,
+    MLFLOW,
+    SIDECAR,
+    SINGLE,
+    STDOUT,
+    SWANLAB,
+    TRACKIO,
+    WANDB,
+    Tracker,
+    cases,
+)
 from tests.real_parts import needs
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.exporters.trackers import Tracker
-
-    Written = Callable[[Tracker], Path]
+Written = Callable[[Tracker], Path]
 
 OF_VALUES = cases(JSONL, STDOUT, SINGLE, DOUBLE, WANDB, SWANLAB, TRACKIO)
 OF_VALUES += [pytest.param(MLFLOW, marks=[needs("mlflow"), pytest.mark.slow], id="mlflow")]

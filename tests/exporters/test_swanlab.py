@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,9 +19,6 @@ part("swanlab")
 pytestmark = needs("swanlab")
 
 from otel_rl_exporters.swanlab import SwanlabExporter, _mode, _run_id, escape, unescape  # noqa: E402 # where there is SwanLab
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_a_restarted_run_has_the_same_id(run: RunInfo) -> None:

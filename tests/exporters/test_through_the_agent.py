@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,13 +13,8 @@ import otel_rl
 from otel_rl.setup import directory as directories
 from otel_rl.setup.agent_start import read_status
 from tests.exporters.every import EVERY_EXPORTER, OFFLINE, needs_every_package
-from tests.exporters.trackers import DOUBLE, JSONL, WANDB, bits, cases
+from tests.exporters.trackers import DOUBLE, JSONL, WANDB, Tracker, bits, cases
 from tests.processes import rows_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.exporters.trackers import Tracker
 
 STEPS, MANY = 20, 10_000
 pytestmark = pytest.mark.slow

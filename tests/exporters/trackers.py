@@ -13,24 +13,20 @@ import sqlite3
 import struct
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import pytest
 import yaml
 
 from otel_rl.delivery.plugins import find_exporter
-from otel_rl.export import MACHINE_AXES
+from otel_rl.export import MACHINE_AXES, Cell, Exporter, Item, RunInfo
 from tests.exporters import hparams, swanlab_file, wandb_file
 from tests.exporters.every import needs_packages
 from tests.processes import run_python
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from otel_rl.export import Cell, Exporter, Item, RunInfo
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NAMES = {math.inf: "Infinity", -math.inf: "-Infinity"}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from otel_rl_exporters.leveldb_log import LogReader
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def files(directory: str) -> list[Path]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,9 +15,6 @@ from otel_rl.journal.records import Finished
 from otel_rl.setup import directory as directories
 from tests.faults import hostile
 from tests.faults.test_poison import T0, losses, started, steps
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STEPS = 40
 GATES = """

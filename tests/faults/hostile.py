@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import random
 import struct
 import types
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
@@ -15,11 +18,6 @@ from otel_rl.journal import records
 from otel_rl.journal.records import AnyRecord, Record
 from otel_rl.journal.writer import Writer
 from tests.processes import local_of
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 KINDS: tuple[type[Record], ...] = get_args(AnyRecord)
 _INTEGERS = (0, 1, 2, 7, -1, -(1 << 63), (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 31, 1_700_000_000_000_000_000)

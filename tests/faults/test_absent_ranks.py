@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.collector import free_port
 from tests.distributed.machines import RANK, head
 from tests.processes import rows_of, start_python
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 STEPS = 60

@@ -8,7 +8,7 @@ import random
 import shutil
 import signal
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +16,6 @@ import otel_rl
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.processes import local_of, rows_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STEPS = 200
 REMOVED = ["local", "journals", "cursors", "outbox", "attempts"]

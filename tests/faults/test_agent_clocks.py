@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
 
+from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.agent.steps.state import State
 from otel_rl.export import Row, Span
-from otel_rl.journal.records import Finished, Logged, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 from tests.agent.reducing import S, logged, reducing, rows, started
-
-if TYPE_CHECKING:
-    from otel_rl.agent.steps.reduce import Reducer
-    from otel_rl.journal.records import Record
 
 HOUR = 3600 * S
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
+import pytest
+
+from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.export import Item, NotNow, Params, Refused, RunInfo
 from tests.collector import wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pytest
-
-    from otel_rl.delivery.exporter_thread import ExporterThread
-    from tests.delivering import Agents
+from tests.delivering import Agents
 
 
 class Answering:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -11,18 +11,13 @@ from hypothesis import strategies as st
 
 from otel_rl import semconv
 from otel_rl.agent.output.presence import points
+from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.agent.steps.state import Parts, State
-from otel_rl.export import Ended, Event, Span, identity
+from otel_rl.export import Ended, Event, Item, Span, identity
 from otel_rl.journal.record_events import Lost, Revived
 from otel_rl.journal.records import Finished, Happened, Logged, SpanStarted, StepEnded, StepStarted
 from otel_rl.semconv.vocabulary import Vocabulary
 from tests.agent.reducing import S, feed, logged, reducing, rows, started, step
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from otel_rl.agent.steps.reduce import Reducer
-    from otel_rl.export import Item
 
 BOOM = Finished(9 * S, "failed", ("builtins.RuntimeError", "boom"), 1)
 TERMINATED = Finished(9 * S, "crashed", ("SIGTERM", "Terminated"), 143)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import tempfile
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import otel_rl
+from otel_rl import Run
 from otel_rl.setup import agent_start, file_systems, private_directories
 from tests.collector import wait_for
 from tests.processes import remove, rows_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
-    from otel_rl import Run
 
 pytestmark = pytest.mark.slow
 

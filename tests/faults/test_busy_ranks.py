@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.collector import wait_for
 from tests.distributed.machines import Cluster
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.slow

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from otel_rl import Run
 from otel_rl.journal.clock import Clock
 from otel_rl.journal.records import Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 from otel_rl.trainer.current import recorder_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from otel_rl import Run
-
-    RecordsOf = Callable[..., list[Record]]
+RecordsOf = Callable[..., list[Record]]
 
 S = 1_000_000_000
 HOUR = 3600 * S

@@ -7,7 +7,8 @@ import random
 import shutil
 import threading
 from array import array
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,6 +25,7 @@ from otel_rl.journal.records import (
     Happened,
     Logged,
     Observed,
+    Record,
     SpanEnded,
     SpanStarted,
     StepEnded,
@@ -39,11 +41,6 @@ from tests.faults import hostile
 from tests.faults.gates import STEPS, gated, wait_for_idle
 from tests.faults.test_poison import T0, losses, started, steps
 from tests.processes import local_of, rows_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_rl.journal.records import Record
 
 pytestmark = pytest.mark.slow
 

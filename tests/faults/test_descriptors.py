@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,9 +19,6 @@ from otel_rl.journal.records import AnyRecord, Finished, Logged, Started
 from otel_rl.journal.segments import segment_numbers
 from otel_rl.setup import directory as directories
 from tests.processes import rows_of, run_python, start
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _LIMIT = 256
 

@@ -7,7 +7,9 @@ import os
 import sqlite3
 import sys
 import time
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,16 +21,11 @@ from otel_rl_exporters.jsonl import JsonlExporter
 from otel_rl_exporters.tensorboard import TensorBoardExporter
 from otel_rl_exporters.wandb import WandbExporter
 from tests.collector import wait_for
+from tests.delivering import Agents
 from tests.exporters import swanlab_file, wandb_file
 from tests.processes import start, start_python
 from tests.real_parts import needs
 from tests.trackers import CURVES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.delivering import Agents
 
 pytestmark = pytest.mark.usefixtures("offline")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,10 +17,6 @@ from otel_rl.journal.modes import make_directory
 from otel_rl.setup.file_systems import is_shared, type_of, what_fails
 from tests.faults.nodes import Nodes, sshfs
 from tests.processes import rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 TRIES = 60
 _TRAIN = """

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 import otel_rl
 from otel_rl.agent.repair.release import Release
 from otel_rl.delivery.outbox import released_items
-from otel_rl.export import Ended, Gone, Machine, Row, RunInfo
+from otel_rl.export import Ended, Gone, Item, Machine, Row, RunInfo
 from otel_rl.journal.segments import START
 from otel_rl.journal.writer import Writer
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for
+from tests.delivering import Agents
 from tests.exporters.every import needs_packages
 from tests.processes import remove, rows_of
 from tests.trackers import CURVES, trackio_database
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from otel_rl.export import Item
-    from tests.delivering import Agents
 
 pytestmark = pytest.mark.slow
 

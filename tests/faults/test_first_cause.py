@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 
@@ -11,12 +12,7 @@ from otel_rl.delivery.handover import Handover, Offer
 from otel_rl.delivery.outbox import ItemPosition
 from otel_rl.export import Ended, Item, Params, RunInfo
 from tests.collector import wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.delivering import Agents
-
+from tests.delivering import Agents
 
 _RUN = RunInfo("r", "p", "n", "")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry import context
@@ -22,11 +24,7 @@ from otel_rl.trainer.step import StepSpan
 from otel_rl.trainer.trajectories import Rollout, Trajectory
 from tests.processes import journal_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    RecordsOf = Callable[..., list[Record]]
+RecordsOf = Callable[..., list[Record]]
 
 
 class Evil:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,6 @@ import otel_rl
 from otel_rl.setup.loading import known_settings, load
 from otel_rl.setup.settings import FOR_OPERATORS, Settings
 from tests.faults.test_hostile_arguments import WRONG
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def refusal(**given: Any) -> str | None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ import otel_rl
 from otel_rl.journal.atomic_files import write_atomically
 from otel_rl.journal.claim import claim_journal, claim_role, remove_abandoned
 from otel_rl.journal.segments import segment_numbers
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _NEW_PIDS = 0x20000000
 _STARTS = """

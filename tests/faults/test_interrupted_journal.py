@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import AnyRecord, Finished
 from otel_rl.journal.writer import Writer
 from tests.faults.interrupting import each_line
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def times(place: Path) -> list[int]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Generator, Iterator
 from itertools import count
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from opentelemetry import context, trace
 
 import otel_rl
+from otel_rl import Run
 from otel_rl.journal import locks
 from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 from otel_rl.trainer.current import steps_of
@@ -18,13 +20,7 @@ from tests.faults.interrupting import each_line
 from tests.processes import run_python
 from tests.trainer.reading import begin
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-    from pathlib import Path
-
-    from otel_rl import Run
-
-    RecordsOf = Callable[..., list[Record]]
+RecordsOf = Callable[..., list[Record]]
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +16,6 @@ from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.exporters.every import needs_packages
 from tests.processes import start_python
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 KILLS = [
     ("trainer", 3, kills.TRACKERS),

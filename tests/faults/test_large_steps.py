@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import time
 from array import array
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import otel_rl
 from tests.processes import rows_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PHASES = 400_000
 LISTS = 420

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from array import array
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from otel_rl import Run
 from otel_rl.agent.steps import admission
 from otel_rl.errors.texts import LONGEST_NAME
 from otel_rl.journal.records import (
@@ -22,12 +24,7 @@ from otel_rl.journal.records import (
     Tabled,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from otel_rl import Run
-
-    RecordsOf = Callable[..., list[Record]]
+RecordsOf = Callable[..., list[Record]]
 
 LONG = "x" * (LONGEST_NAME + 1)
 GOOD = {"good": 1.0, "also": 2.0}

@@ -6,7 +6,7 @@ import shutil
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -23,9 +23,6 @@ from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.faults.gates import STEPS, gated
 from tests.processes import journal_of, local_of, remove, rows_of, start
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CHECK_S = 1.1
 

@@ -6,29 +6,23 @@ import logging
 import re
 import time
 import urllib.request
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import otel_rl
+from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.errors import SettingsError
 from otel_rl.export import Ended, Event, Item, Refused, Row, RunInfo
 from otel_rl.setup import directory as directories
 from otel_rl.setup.agent_start import read_status
 from otel_rl_exporters.otlp import OtlpLogs
 from tests.collector import free_port, wait_for
-from tests.faults.misbehaving import Say, certificates, collector
-from tests.faults.otlp_matrix import CASES, PAGE, PROTOCOLS, ROWS, row
+from tests.delivering import Agents
+from tests.faults.misbehaving import Misbehaving, Say, certificates, collector
+from tests.faults.otlp_matrix import CASES, PAGE, PROTOCOLS, ROWS, Case, row
 from tests.real_parts import needs_program
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from otel_rl.delivery.exporter_thread import ExporterThread
-    from tests.delivering import Agents
-    from tests.faults.misbehaving import Misbehaving
-    from tests.faults.otlp_matrix import Case
 
 both = pytest.mark.parametrize("protocol", PROTOCOLS)
 EVENTS: list[Item] = [*(Row(n, n + 1, {"loss": n / 7}) for n in range(ROWS)), Ended(ROWS, 0, "finished")]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from otel_rl.agent.input.receiver import Receiver
 from otel_rl.agent.loop import Loop
 from otel_rl.agent.process import run_agent
+from otel_rl.agent.steps.reduced import Reduced
 from otel_rl.delivery.quarantine import Quarantine
 from otel_rl.journal.reader import Reader
 from otel_rl.journal.record_events import INDEX, JOURNAL
@@ -20,6 +22,7 @@ from otel_rl.journal.records import (
     Consumed,
     Finished,
     Logged,
+    Record,
     SpanEnded,
     SpanStarted,
     Started,
@@ -33,14 +36,6 @@ from tests.bridge.bridges import any_value, pairs, step_metrics
 from tests.collector import free_port
 from tests.faults import hostile
 from tests.processes import local_of, rows_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-
-    from otel_rl.agent.steps.reduced import Reduced
-    from otel_rl.journal.records import Record
 
 T0 = 1_700_000_000_000_000_000
 STEP_NS = 1_000_000

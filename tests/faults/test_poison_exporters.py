@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 
 from otel_rl.export import Ended, Event, Item, Machine, Params, Row, RunInfo, Span, Table
+from tests.delivering import Agents
 from tests.exporters.every import EVERY_EXPORTER, needs_packages
 from tests.trackers import CURVES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.delivering import Agents
 
 HUGE, SMALL = 2**64 - 1, -(2**63)
 NAMES = [

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from otel_rl import Run
 from otel_rl.journal.records import Consumed, Happened, Logged, Observed, Record, Refusals, Tabled
 from tests.faults.interrupting import each_line
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from otel_rl import Run
-
-    RecordsOf = Callable[..., list[Record]]
+RecordsOf = Callable[..., list[Record]]
 
 
 def logs(run: Run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -26,9 +26,6 @@ from tests.collector import free_port, wait_for
 from tests.faults import hostile
 from tests.faults.test_poison import T0, losses, started, steps
 from tests.processes import local_of, rows_of, run_python, start_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SEGMENT = 20_000
 

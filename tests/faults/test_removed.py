@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from otel_rl.agent.input.follow import Follower
 from otel_rl.agent.process import run_agent
@@ -17,9 +17,6 @@ from otel_rl.setup import directory as directories
 from tests.collector import wait_for
 from tests.faults.gates import STEPS, gated
 from tests.processes import local_of, remove
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MINUTE_NS = 60_000_000_000
 

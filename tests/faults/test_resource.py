@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
+import pytest
 
 import otel_rl
 from otel_rl.setup import directory as directories
 from otel_rl.setup.directory import Manifest
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 def test_the_environment_names_the_service_but_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

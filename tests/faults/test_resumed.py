@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import otel_rl
 from otel_rl.agent.process import run_agent
 from tests.processes import rows_of, run, start
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TRAINER = """
 import os, signal, sys, otel_rl

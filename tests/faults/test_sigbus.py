@@ -6,22 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from otel_rl.journal.claim import claim_journal
 from otel_rl.journal.locks import is_held
 from otel_rl.journal.reader import Reader
-from otel_rl.journal.records import AnyRecord, Finished, Observed
+from otel_rl.journal.records import AnyRecord, Finished, Observed, Record
 from otel_rl.journal.segments import segment_numbers
 from otel_rl.journal.writer import Writer
 from tests.journal.written import numbered, read_all, segment, steps
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_rl.journal.records import Record
 
 _CUTS = 20
 _WRITE_WHEN_TOLD = """

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.processes import run_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_signal_handler_may_record(tmp_path: Path) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.processes import run, run_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _TRACKER = """
 import pathlib, time, warnings

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
 
+from otel_rl import Run
 from otel_rl.export import Span
+from otel_rl.journal.records import Record
 from otel_rl.setup.otel_environment import limits
 from otel_rl_exporters.otlp import readable_spans
 from tests.agent.reducing import feed, reducing
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from opentelemetry.sdk.trace import ReadableSpan
-
-    from otel_rl import Run
-    from otel_rl.journal.records import Record
-
-    RecordsOf = Callable[..., list[Record]]
+RecordsOf = Callable[..., list[Record]]
 
 LINKED = SpanContext(0xABC, 0xDEF, is_remote=True, trace_flags=TraceFlags(1))
 

@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 import socket
+from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,10 +18,6 @@ from otel_rl.agent.process import StartError, run_agent
 from otel_rl.journal.claim import claim_journal
 from otel_rl.setup import directory, parts
 from tests.processes import local_of, remove, rows_of, run_python
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("temporary")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from otel_rl.setup import directory as directories
 from tests.collector import free_port, wait_for
 from tests.distributed.machines import head
 from tests.processes import rows_of, start_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 STEPS = 20

@@ -7,17 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from tests.faults.nodes import Nodes, sshfs
 from tests.processes import run, start
 from tests.real_parts import needs
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 _TRAIN = """

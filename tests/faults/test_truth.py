@@ -7,7 +7,7 @@ import subprocess
 import sys
 import urllib.request
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -22,9 +22,6 @@ from tests.collector import wait_for
 from tests.faults import hostile
 from tests.faults.test_poison import T0, losses, started, steps
 from tests.processes import local_of, rows_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BAD = Consumed(1, T0, "trained", 0, b"\0" * 24, b"\0" * 16, b"")
 

@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -18,10 +19,6 @@ from otel_rl.journal.atomic_files import read_json
 from otel_rl.setup import parts
 from tests.collector import wait_for
 from tests.faults.nodes import Nodes, sshfs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 STEPS = 60

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.collector import free_port, wait_for
+from tests.faults.nodes import Nodes
 from tests.faults.test_undelivered import _TRAIN, STEPS, ended, gated, plain  # noqa: F401 - a fixture
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.faults.nodes import Nodes
 
 pytestmark = pytest.mark.slow
 _OPEN = {"OTEL_RL_TOKEN": "a-secret-of-the-tests", "OTEL_RL_INSECURE": "true"}

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import otel_rl
-from otel_rl.export import Params, Row, Span
+from otel_rl.export import Item, Params, Row, Span
 from otel_rl.semconv.drift import sorted_out
-from tests.frameworks.results import by_step, compared, keep, phase_coverage
+from tests.frameworks.results import Compared, Values, by_step, compared, keep, phase_coverage
 from tests.processes import items_of, rows_of, run, start
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from otel_rl.export import Item
-    from tests.frameworks.results import Compared, Values
 
 EXAMPLES = Path(__file__).with_name("examples")
 LAUNCHER = (sys.executable, "-m", "otel_rl.cli", "run")

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from otel_rl.export import Span
 from otel_rl.semconv import dialect
 from otel_rl.semconv.drift import sorted_out
 from otel_rl.semconv.frameworks import DIALECTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from otel_rl.export import Span
 
 SOURCES = Path(os.environ.pop("OTEL_RL_SOURCES", "/nowhere"))
 _KEEPS = bool(os.environ.pop("OTEL_RL_FRAMEWORK_RESULTS", ""))

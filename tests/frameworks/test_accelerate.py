@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.frameworks.recorded import EXAMPLES, Recorded, plain, told_by
 from tests.frameworks.results import tensorboard
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.timeout(500)
 _SCRIPT = "accelerate_loop.py"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from importlib import metadata
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.frameworks.recorded import Recorded, launched, only
 from tests.frameworks.results import tensorboard
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.timeout(500)
 _PHASES = ["rollout", "compute_advantage", "train_step", "update_weights", "save", "checkpoint_for_recover", "eval"]

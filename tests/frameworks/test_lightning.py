@@ -6,7 +6,7 @@ import csv
 import sys
 from collections import Counter
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,6 @@ from tests.collector import free_port
 from tests.frameworks.recorded import EXAMPLES, LAUNCHER, Recorded, launched, only, plain, told_by
 from tests.frameworks.results import by_step
 from tests.processes import start
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.timeout(500)
 _SCRIPT = "lightning_fit.py"

@@ -9,9 +9,11 @@ import json
 import math
 import random
 import sys
+from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace as Space
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -24,10 +26,6 @@ from tests.docs.snippets import coming_from
 from tests.frameworks.recorded import EXAMPLES, Recorded, launched, only, plain
 from tests.frameworks.results import SOURCES, by_step
 from tests.semconv.names import rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _SOURCE = SOURCES.absolute() / "maxent-grpo-7266e31" / "src"
 pytestmark = [

@@ -20,9 +20,11 @@ import random
 import subprocess
 import sys
 import typing
+from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,10 +37,6 @@ from otel_rl.semconv.dialect import dialect
 from tests.docs.snippets import coming_from
 from tests.frameworks.recorded import LAUNCHER, Recorded, launched, messages_of, only, plain, tokens_of
 from tests.frameworks.results import SOURCES, Compared, Values, by_step, compared, keep, phase_coverage, tensorboard
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _RL = SOURCES / "RL"
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.skipif(not _RL.is_dir(), reason="no RL in OTEL_RL_SOURCES")]

@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.frameworks.recorded import Recorded, launched, plain
 from tests.frameworks.results import SOURCES, by_step
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _SOURCE = SOURCES.absolute() / "maxent-grpo" / "src"
 pytestmark = [

@@ -14,16 +14,14 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.collector import free_port, wait_for
 from tests.exporters.rollout import INPUT, OUTPUT_PARTS, send_rollouts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 A_WHILE = 120.0

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.frameworks.recorded import Recorded, launched, only
-from tests.frameworks.results import SOURCES, by_step, compared
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.frameworks.results import Values
+from tests.frameworks.results import SOURCES, Values, by_step, compared
 
 _PLACE = SOURCES / "prime-rl"
 pytestmark = [

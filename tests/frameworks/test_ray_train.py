@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import json
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from otel_rl.integrations.recording import flat
 from tests.frameworks.recorded import EXAMPLES, Recorded, launched, plain
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.frameworks.results import Compared, Values
+from tests.frameworks.results import Compared, Values
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 _RAY = {"RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300"}

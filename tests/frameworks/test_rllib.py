@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import json
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from otel_rl.semconv.drift import sorted_out
 from tests.frameworks.recorded import EXAMPLES, Recorded, launched, plain
-from tests.frameworks.results import compared, keep, phase_coverage
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.frameworks.results import Values
+from tests.frameworks.results import Values, compared, keep, phase_coverage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 _TOLD = {"OTEL_RL_PROJECT": "p", "OTEL_RL_RUN_ID": "ppo"}

@@ -7,27 +7,22 @@ import math
 import os
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import otel_rl
 from otel_rl.integrations import roll as ours
 from otel_rl.integrations.patches import Patches
-from otel_rl.journal.records import SpanStarted
+from otel_rl.journal.records import Record, SpanStarted
 from tests.docs.snippets import coming_from
 from tests.frameworks.recorded import Recorded, launched, messages_of, only, plain, tokens_of
-from tests.frameworks.results import SOURCES, by_step, logged, tensorboard
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import otel_rl
-    from otel_rl.journal.records import Record
-    from tests.frameworks.results import Values
+from tests.frameworks.results import SOURCES, Values, by_step, logged, tensorboard
 
 pytestmark = [
     pytest.mark.timeout(900),

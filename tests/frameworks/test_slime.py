@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.exporters import wandb_file
 from tests.frameworks.recorded import Recorded, launched, only
-from tests.frameworks.results import SOURCES, by_step, compared, tensorboard
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.frameworks.results import Values
+from tests.frameworks.results import SOURCES, Values, by_step, compared, tensorboard
 
 pytestmark = [
     pytest.mark.timeout(900),

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.frameworks.recorded import Recorded, launched, plain
 from tests.frameworks.results import Compared, Values, by_step, compared, keep, phase_coverage
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.timeout(500)
 _PLACES = {"own": "ppo", "dqn": "off", "sac": "off-2"}

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import json
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.frameworks.recorded import Recorded, launched, only
 from tests.frameworks.results import compared, keep, phase_coverage, tensorboard
 from tests.frameworks.test_trl import of_trackers
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 _TOLD = {"OTEL_RL_PROJECT": "p", "USE_HF": "1"}

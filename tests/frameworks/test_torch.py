@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from tests.collector import wait_for
 from tests.frameworks.recorded import Recorded, launched, told_by
 from tests.frameworks.results import SOURCES, compared, tensorboard
 from tests.real_parts import needs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500), needs("tensorboard")]
 _TOLD = {"OTEL_RL_PROJECT": "p", "OTEL_RL_RUN_ID": "loop"}

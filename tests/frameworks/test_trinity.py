@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from importlib import import_module, metadata
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +17,6 @@ from otel_rl.integrations import instrument, trinity
 from tests.docs.snippets import coming_from
 from tests.frameworks.recorded import Recorded, launched, messages_of, only, plain, tokens_of
 from tests.frameworks.results import compared, logged, tensorboard
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.timeout(500)
 _NUMBERS = {"0.6.0": 40, "0.5.1": 33}

@@ -12,21 +12,17 @@ from __future__ import annotations
 import copy
 import json
 import os
+from collections.abc import Iterator
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 import otel_rl
 from tests.docs.snippets import coming_from
 from tests.frameworks.recorded import Recorded, launched, messages_of, plain
-from tests.frameworks.results import SOURCES, compared, phase_coverage, tensorboard
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.frameworks.results import Values
+from tests.frameworks.results import SOURCES, Values, compared, phase_coverage, tensorboard
 
 pytestmark = pytest.mark.timeout(500)
 _CHECKOUT = SOURCES / "tunix"

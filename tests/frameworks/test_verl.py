@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from importlib import metadata
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from otel_rl.semconv.drift import main as drift
 from tests.frameworks.recorded import Recorded, launched, messages_of, only, tokens_of, told_by
 from tests.frameworks.results import by_step
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.timeout(500)
 _VERL = ("--instrument", "verl")

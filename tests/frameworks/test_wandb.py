@@ -8,18 +8,14 @@ from __future__ import annotations
 import json
 import os
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.exporters import wandb_file
 from tests.frameworks.recorded import launched, only
-from tests.frameworks.results import SOURCES, by_step
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.frameworks.results import Values
+from tests.frameworks.results import SOURCES, Values, by_step
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 _PATHS = {

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+import otel_rl
 from tests.trainer.reading import begin
-
-if TYPE_CHECKING:
-    import otel_rl
 
 
 def has_cuda() -> bool:

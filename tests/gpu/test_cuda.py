@@ -7,20 +7,18 @@ import csv
 import json
 import shutil
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+import otel_rl
 from otel_rl.agent.hardware.poller import Poller
 from otel_rl.export import Event
 from otel_rl.journal.records import DeviceSeen, DeviceTimed, Fingerprint, SpanEnded, SpanStarted, StepStarted
 from tests.agent.reducing import reducing, rows
 from tests.collector import wait_for
-
-if TYPE_CHECKING:
-    import otel_rl
-    from tests.gpu.conftest import Trainer
-    from tests.trainer.reading import RecordsOf
+from tests.gpu.conftest import Trainer
+from tests.trainer.reading import RecordsOf
 
 
 def row_values(records: list[Any]) -> list[dict[str, float]]:

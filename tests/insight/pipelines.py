@@ -8,7 +8,9 @@ from __future__ import annotations
 import heapq
 import json
 import random
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,16 +18,10 @@ import numpy as np
 import otel_rl
 from otel_rl import semconv
 from otel_rl.archive.writer import Writer
-from otel_rl.export import Process, Span, Trajectory
+from otel_rl.export import AttributeValue, Item, Process, Span, Trajectory
+from otel_rl.insight.why.answer import Why
 from otel_rl.insight.why.conclude import why
 from otel_rl.insight.why.window import Work
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from otel_rl.export import AttributeValue, Item
-    from otel_rl.insight.why.answer import Why
 
 Kind = Literal["synchronous", "one step off", "asynchronous"]
 KINDS: tuple[Kind, ...] = ("synchronous", "one step off", "asynchronous")

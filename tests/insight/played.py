@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 import otel_rl
+from otel_rl.archive.reader import RunReader
 from otel_rl.archive.writer import Writer
+from otel_rl.export import Item
 from otel_rl.journal.ids import packed_step_ids
 from otel_rl.journal.record_events import Lost
 from otel_rl.journal.records import (
@@ -19,6 +22,7 @@ from otel_rl.journal.records import (
     Finished,
     Happened,
     Logged,
+    Record,
     SpanEnded,
     SpanStarted,
     Started,
@@ -28,13 +32,6 @@ from otel_rl.journal.records import (
 from otel_rl.setup.parts import ARCHIVE
 from otel_rl.trainer.tickets import consumed
 from tests.agent.reducing import reducing
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_rl.archive.reader import RunReader
-    from otel_rl.export import Item
-    from otel_rl.journal.records import Record
 
 S = 1_000_000_000
 GIB = 1 << 30

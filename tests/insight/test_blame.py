@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from otel_rl import semconv
-from otel_rl.export import Event, Message, Trajectory
+from otel_rl.archive.reader import RunReader
+from otel_rl.export import Event, Item, Message, Trajectory
 from otel_rl.insight import facts_of
 from otel_rl.insight.samples.blame import Part, blame_of, blamed, remark_of, sentence_of
 from otel_rl.insight.samples.mismatch import Those, ages, mismatch, tokens
 from tests.insight.played import Played, Player
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from otel_rl.archive.reader import RunReader
-    from otel_rl.export import Item
 
 NAN = math.nan
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from html import escape
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from otel_rl import open_run
+from otel_rl.archive.reader import RunReader
 from otel_rl.cli import main
 from otel_rl.insight.compare.conclude import compare
 from otel_rl.insight.compare.difference import Difference, difference
@@ -20,12 +22,6 @@ from otel_rl.insight.compare.texts import names_of
 from otel_rl.insight.series import Series
 from tests.insight.autoregressive import noise, times
 from tests.insight.played import PHASES, Played, play
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from otel_rl.archive.reader import RunReader
 
 _PAIRS = 200
 _BACKWARDS = "@here [x](http://evil.example) <b>"

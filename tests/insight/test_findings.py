@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +16,8 @@ from otel_rl.archive import files
 from otel_rl.archive.thinning import Thinner
 from otel_rl.archive.writer import Writer
 from otel_rl.export import Environment, Row, Span
-from otel_rl.insight import conclude, facts_of
+from otel_rl.insight import Facts, Finding, conclude, facts_of
 from tests.insight.played import BEGAN, GIB, PHASES, Played, Player, S, play
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from otel_rl.insight import Facts, Finding
 
 HOSTS = ("node1", "node1", "node2", "node2")
 _SLOWER = 1.5

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import otel_rl
-from otel_rl.archive.now import OpenPhase, Stalled, read_now
+from otel_rl.archive.now import OpenPhase, ProcessNow, Stalled, read_now
 from otel_rl.insight import facts_of, wording
 from otel_rl.insight.hang import gone, hang
 from otel_rl.insight.owed import owed
 from otel_rl.view.terminal.listing import table
 from otel_rl.view.terminal.present import present_of
 from tests.view.terminal.nows import S, process, wait, written
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_rl.archive.now import ProcessNow
 
 AT = 1_800_000_000 * S
 

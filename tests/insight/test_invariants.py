@@ -5,23 +5,18 @@ from __future__ import annotations
 import math
 import random
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_rl.insight import facts_of, wording
+from otel_rl.insight import Facts, facts_of, wording
 from otel_rl.insight.phases import PhaseTimes, shares_of
 from otel_rl.insight.series import Series, long_run_variance, t_quantile
 from otel_rl.insight.shifts import shifts
 from tests.insight.played import PHASES, Played, play
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from otel_rl.insight import Facts
 
 LEVELS = st.floats(1e-6, 1e6)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,9 +18,6 @@ from otel_rl.insight import facts_of, wording
 from otel_rl.setup.parts import ARCHIVE
 from tests.insight.played import BEGAN, Played, play
 from tests.insight.test_findings import Dice, only
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 S = 1_000_000_000
 

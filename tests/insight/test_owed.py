@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from otel_rl.archive.now import Wait
 from otel_rl.insight.owed import Owed, owed
 from otel_rl.view.terminal.debts import lines
 from tests.security.hostile import CONTROLS, NAMES
 from tests.view.terminal.nows import process, wait, written
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_rl.archive.now import Wait
 
 
 def said(directory: Path, *waits: Wait, **now: Any) -> Owed:

@@ -7,30 +7,25 @@ import random
 import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
 from click.testing import CliRunner
 
+from otel_rl.archive.reader import RunReader
 from otel_rl.cli import main
 from otel_rl.convert.completions import completions_table
-from otel_rl.export import Table
+from otel_rl.export import Cell, Table
 from otel_rl.insight.samples.choose import Wanted
 from otel_rl.insight.samples.conclude import samples
 from otel_rl.insight.samples.phrases import phrases
 from otel_rl.insight.samples.read import held_by, read_samples, sampled
 from otel_rl.insight.samples.remarks import remarks
+from otel_rl.insight.samples.sample import Samples
 from otel_rl.insight.samples.telling import telling
 from tests.insight.played import Played, Player
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from otel_rl.archive.reader import RunReader
-    from otel_rl.export import Cell
-    from otel_rl.insight.samples.sample import Samples
 
 _WORDS = ("the", "sum", "of", "both", "numbers", "is", "less", "than", "we", "need", "so", "add", "one", "check", "it")
 _PHRASE = "i am absolutely certain"

@@ -6,20 +6,15 @@ import os
 import re
 import signal
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import otel_rl
 from otel_rl.archive.now import read_now
-from otel_rl.insight import facts_of
+from otel_rl.insight import Facts, facts_of
 from tests.collector import wait_for
 from tests.processes import run_python, start_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_rl.insight import Facts
 
 _TRAINS = """
 import os, signal, sys, time, otel_rl

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -15,9 +15,6 @@ from otel_rl.insight.samples.faults import faults
 from otel_rl.insight.samples.parting import FALSE_ALARMS, parting
 from otel_rl.insight.samples.sample import Sample
 from otel_rl.insight.samples.text_rules import RULES, copied, foreign, garbled, repeated
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _TEXTS = 500
 

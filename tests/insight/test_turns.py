@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 import pytest
 from click.testing import CliRunner
 from rich.cells import cell_len
 
-from otel_rl.archive.reader import open_run
+from otel_rl.archive.reader import RunReader, open_run
 from otel_rl.archive.writer import Writer
 from otel_rl.cli import main
-from otel_rl.export import Table
+from otel_rl.export import Item, Table
 from otel_rl.insight.samples.choose import Wanted
 from otel_rl.insight.samples.conclude import samples
 from otel_rl.insight.samples.gap import gap_of
 from otel_rl.insight.samples.read import held_by, read_samples, sampled
-from otel_rl.insight.samples.sample import Turn
+from otel_rl.insight.samples.sample import Samples, Turn
 from otel_rl.insight.samples.telling import telling
 from tests.insight.played import Played, Player
 from tests.insight.told import Said, asked, told, trace_of
 from tests.view.hostile import HOSTILE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from otel_rl.archive.reader import RunReader
-    from otel_rl.export import Item
-    from otel_rl.insight.samples.sample import Samples
 
 _CALL = [{"id": "1", "type": "function", "function": {"name": "pytest", "arguments": '{"path": "tests"}'}}]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -22,9 +23,6 @@ from otel_rl.insight.why.window import Work
 from tests.insight.pipelines import case, explained
 from tests.insight.played import Played, Player, S, play
 from tests.view.recorded import Shape, record
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _EXACT = 1e-6
 _LEAST = 0.05

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import otel_rl
 from otel_rl.archive.now import read_now
@@ -10,9 +10,6 @@ from otel_rl.insight import facts_of
 from tests.collector import wait_for
 from tests.processes import start_python
 from tests.view.recorded import Shape, record
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _PLACE = 'dict(project="p", id="async", dir="runs", hardware=False, quiet=True)'
 _WORKER = f"""

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from otel_rl import semconv
-from otel_rl.export import Message, Span, Trajectory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from otel_rl.export import Item
+from otel_rl.export import Item, Message, Span, Trajectory
 
 BEGAN = 1_790_000_000_000_000_000
 

@@ -8,7 +8,8 @@ import sys
 import types
 from collections import Counter
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,17 +22,12 @@ from otel_rl.journal.records import Logged
 from otel_rl.setup import agent_start
 from otel_rl.setup import directory as directories
 from otel_rl.trainer.current import recorder_of
+from otel_rl.trainer.run import Run
 from tests.collector import wait_for
 from tests.exporters import wandb_file
 from tests.processes import rows_of, run, start
 from tests.real_parts import needs
-from tests.trainer.reading import refusals
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_rl.trainer.run import Run
-    from tests.trainer.reading import RecordsOf
+from tests.trainer.reading import RecordsOf, refusals
 
 pytestmark = pytest.mark.timeout(200)
 _TRAINERS = {

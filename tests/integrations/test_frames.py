@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from otel_rl.integrations.timers import Timers
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def number(variables: Mapping[str, object]) -> object:

@@ -6,17 +6,12 @@ ROLL: `roll/utils/tracking.py` at e25f5fa; NeMo-RL: `nemo_rl/utils/logger.py` at
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from tests.frameworks.recorded import launched, only, told_by
+from tests.frameworks.recorded import Recorded, launched, only, told_by
 from tests.frameworks.results import compared
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.frameworks.recorded import Recorded
 
 pytestmark = pytest.mark.timeout(120)
 _ROLL = """

@@ -7,25 +7,22 @@ import logging
 import pickle
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from otel_rl import Run
 from otel_rl.integrations import instrument
 from otel_rl.integrations.instrument import hook
 from otel_rl.integrations.patches import Patches, harmless
+from otel_rl.journal.records import Record
 from otel_rl.semconv.frameworks import FRAMEWORKS, Framework
 from tests.processes import start
 from tests.trainer.reading import refusals
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from otel_rl import Run
-    from otel_rl.journal.records import Record
-
-    RecordsOf = Callable[..., list[Record]]
+RecordsOf = Callable[..., list[Record]]
 
 
 class Trainer:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from otel_rl.integrations.loop_counter import LoopCounter
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Loop = Callable[[LoopCounter], list[tuple[int | None, int]]]
-    """Returns the step that was read at the beginning of the work, and the one that was logged after it."""
+Loop = Callable[[LoopCounter], list[tuple[int | None, int]]]
+"""Returns the step that was read at the beginning of the work, and the one that was logged after it."""
 
 
 def logs_before_it_counts(counter: LoopCounter) -> list[tuple[int | None, int]]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.processes import rows_of, run_python
 from tests.real_parts import needs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _LISTENER = """
 import jax, jax.monitoring, numpy

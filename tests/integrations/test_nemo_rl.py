@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import otel_rl
 from otel_rl.integrations.nemo_rl import Logger, ThreadSafeTimer, Timer, get_next_experiment_dir
-from otel_rl.journal.records import Configured, Observed, SpanEnded, SpanStarted
+from otel_rl.journal.records import Configured, Observed, Record, SpanEnded, SpanStarted
 from tests.real_parts import needs
 from tests.trainer.reading import logged, refusals
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from otel_rl.journal.records import Record
 
 
 def test_both_call_shapes(recording: otel_rl.Run, records_of: Callable[..., list[Record]]) -> None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from otel_rl.export import Event, Row, Span
+from otel_rl.export import Event, Item, Row, Span
 from otel_rl.journal.ids import step_ids
 from tests.processes import items_of, run_python
 from tests.real_parts import needs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_rl.export import Item
 
 pytestmark = [needs("ray"), pytest.mark.timeout(240), pytest.mark.slow]
 _DRIVER = """

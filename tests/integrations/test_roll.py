@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import otel_rl
 from otel_rl.integrations.roll import create_tracker, reduce_metrics
-from otel_rl.journal.records import Logged, Tabled
+from otel_rl.journal.records import Logged, Record, Tabled
 from tests.frameworks.recorded import Recorded
 from tests.processes import rows_of, run_python
 from tests.real_parts import needs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from otel_rl.journal.records import Record
 
 
 @pytest.mark.parametrize("name", ["", None])

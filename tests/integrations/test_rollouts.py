@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -13,13 +15,7 @@ import otel_rl
 from otel_rl.integrations.rollouts import Batch, Rollout, pieces_of, record, run_with_texts, turns
 from otel_rl.integrations.trinity import _parted
 from otel_rl.integrations.trl_rollouts import rollouts_of
-from otel_rl.journal.records import Wrote
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from otel_rl.journal.records import Record
+from otel_rl.journal.records import Record, Wrote
 
 
 def letters(tokens: Sequence[int], **_: object) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +14,8 @@ from otel_rl.integrations.recording import Recording
 from otel_rl.integrations.trainings import elsewhere
 from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl.trainer.current import steps_of
+from otel_rl.trainer.run import Run
 from tests.processes import rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from otel_rl.trainer.run import Run
 
 
 def losses(path: Path) -> list[float]:

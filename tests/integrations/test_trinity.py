@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import otel_rl
 from tests.processes import rows_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_suffixes_choose_the_reducer(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +13,6 @@ from otel_rl.journal.records import AnyRecord, Finished, Logged, Record
 from otel_rl.journal.segments import MAGIC, segment_numbers
 from otel_rl.journal.writer import Writer
 from tests.journal.written import RECORDS, SEGMENT_BYTES, directory, numbered, read_all, segment, steps, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @given(RECORDS, SEGMENT_BYTES, st.data())

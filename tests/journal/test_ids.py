@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,14 +13,10 @@ from hypothesis import strategies as st
 from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+import otel_rl
 from otel_rl.journal.ids import RandomIds, SpanIds, format_traceparent, parse_traceparent, step_ids
 from tests.processes import run_python
 from tests.real_parts import part
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import otel_rl
 
 torch = part("torch")
 

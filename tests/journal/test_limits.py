@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,9 +14,6 @@ from otel_rl.journal.records import AnyRecord, Finished, Observed, StepStarted
 from otel_rl.journal.segments import segment_numbers
 from otel_rl.journal.writer import Writer
 from tests.journal.written import directory, numbered, read_all, steps, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +12,6 @@ from otel_rl.journal.records import AnyRecord, Record, StepStarted
 from otel_rl.journal.segments import MAGIC, START, segment_numbers
 from otel_rl.journal.writer import Writer
 from tests.journal.written import RECORDS, SEGMENT_BYTES, directory, numbered, read_all, segment, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @given(RECORDS, SEGMENT_BYTES, st.integers(1, 40))

@@ -8,7 +8,7 @@ import os
 import random
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +17,6 @@ from otel_rl.journal.records import AnyRecord, Finished, Happened
 from otel_rl.journal.writer import Writer
 from tests.journal.written import numbered, read_all, steps, write
 from tests.processes import start_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_two_threads(tmp_path: Path) -> None:

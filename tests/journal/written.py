@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hypothesis import strategies as st
 
+from otel_rl.journal.reader import Reader
 from otel_rl.journal.records import Happened, Logged, Record, StepStarted
 from otel_rl.journal.segments import MAGIC
 from otel_rl.journal.writer import Writer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from otel_rl.journal.reader import Reader
-
 
 STEPS, TIMES = st.integers(0, 2**63 - 1), st.integers(0, 2**62 - 1)
 NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import resource
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import pytest
@@ -20,14 +21,9 @@ from otel_rl.delivery import exporter_thread
 from otel_rl.export import NotNow
 from otel_rl.otlp.connection import Connection
 from otel_rl_exporters.otlp_sender import Sender
-from otel_rl_exporters.otlp_transport import GrpcTransport, HttpTransport
+from otel_rl_exporters.otlp_transport import Answer, GrpcTransport, HttpTransport
 from tests.raw_server import RawServer
 from tests.security.hostile import CONTROLS, NAMES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from otel_rl_exporters.otlp_transport import Answer
 
 _TOKEN = "Bearer t0ken"
 _UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.absolute_max_metadata_size", 1 << 26)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from otel_rl.archive.tables import TABLES
 from otel_rl.otlp.bridge.http import HttpServer
 from tests.bridge.test_http import Taken
 from tests.security.test_secrets import files_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 TOKENS = [1_234_567, 2_345_678]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -16,9 +16,6 @@ from otel_rl.archive import plain
 from tests.agent.hardware.engine_pages import serving
 from tests.collector import wait_for
 from tests.security.hostile import CONTROLS, NAMES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUNNING, PREEMPTIONS = semconv.METRIC_ENGINE_REQUESTS_RUNNING, semconv.METRIC_ENGINE_PREEMPTIONS
 FORGED = [f"x{end}vllm:num_requests_running 99{end}" for end in ("\n", "\r\n", "\x0b", "\x85", "\u2028", "\x1c")]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import grpc
 import pytest
@@ -17,9 +18,6 @@ from otel_rl.setup import directory as directories
 from tests.bridge.bridges import BODY, Bridge, ask
 from tests.security import floods
 from tests.security.strangers import Victim
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 _MOST_MIB = 64

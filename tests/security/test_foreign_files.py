@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -18,10 +19,6 @@ from otel_rl.setup.loading import load
 from otel_rl.setup.private_directories import home, make_private, private_directory
 from tests.processes import journal_of
 from tests.security.other_users import NOBODY, as_nobody, needs_root
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = needs_root
 _USUAL = f"otel-rl-{os.getuid()}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
@@ -18,9 +19,6 @@ from tests.collector import free_port
 from tests.processes import rows_of
 from tests.security.hostile import CONTROLS, NAMES
 from tests.security.strangers import Victim
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.timeout(300)
 _LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: |  ")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import http.client
 import re
 import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import grpc
 import pytest
@@ -22,9 +23,6 @@ from tests.bridge.bridges import BODY, ask
 from tests.bridge.test_http import Taken
 from tests.collector import free_port
 from tests.security.hostile import NAMES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.timeout(120)
 RUN = RunInfo("id", "p", "name", "/nowhere", {})

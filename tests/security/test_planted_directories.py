@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -30,10 +31,6 @@ from otel_rl.setup.settings import JobSettings
 from tests.collector import wait_for
 from tests.faults.test_trainings import STEP
 from tests.security.other_users import NOBODY, SOMEBODY, as_nobody, everything_in, needs_root
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = needs_root
 WAYS: dict[str, Callable[[Path, Path], object]] = {

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pytest
@@ -22,9 +22,6 @@ from tests.exporters.every import EVERY_EXPORTER, OFFLINE, needs_every_package
 from tests.prometheus import running
 from tests.real_parts import needs_program
 from tests.security.other_users import NOBODY, as_nobody, everything_in, modes_of, needs_root, reached_by_nobody
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = needs_root
 UMASKS = ["0", "777"]

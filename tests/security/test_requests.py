@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_rl.agent.input import receiver as receiver_module
@@ -18,11 +19,6 @@ from otel_rl.otlp.bridge import bodies, disk
 from otel_rl.setup.tokens import Tokens
 from tests.bridge.bridges import ask, journal_records, pairs, step_metrics
 from tests.security.strangers import Victim, at_once
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 pytestmark = pytest.mark.timeout(300)
 _MOST_MIB = 256

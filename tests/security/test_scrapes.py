@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
@@ -18,9 +19,6 @@ from otel_rl.otlp import site
 from otel_rl_exporters.prometheus import PrometheusReader
 from tests.collector import free_port, wait_for
 from tests.security.strangers import at_once, idle
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RUN = RunInfo("id", "p", "name", "/nowhere", {})
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0"

@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,12 +17,8 @@ import otel_rl
 from otel_rl.errors import SettingsError
 from otel_rl.setup import secret_options
 from otel_rl.setup.directory import Manifest
+from otel_rl.trainer.run import Run
 from tests.collector import wait_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_rl.trainer.run import Run
 
 EXPORTER = "tests.errors.keeping:Keeping"
 

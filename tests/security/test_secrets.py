@@ -12,9 +12,10 @@ import string
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 from urllib.request import urlopen
 
@@ -28,9 +29,6 @@ from tests.bridge.test_http import Taken
 from tests.collector import free_port, wait_for
 from tests.errors.samples import samples
 from tests.security.secret_trainer import MARKER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 NAMES = (

@@ -7,17 +7,14 @@ import logging
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_rl.errors import SettingsError, sinks
 from otel_rl.errors.texts import shown
 from tests.security.hostile import CONTROLS, NAMES, SURROGATES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ALL = [*NAMES, *SURROGATES, ""]
 _PROGRAMS = ("mkfs.exfat", "mount.exfat-fuse", "losetup")

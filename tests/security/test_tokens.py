@@ -7,7 +7,7 @@ import os
 import socket
 import ssl
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
@@ -27,9 +27,6 @@ from tests.bridge.test_http import Taken
 from tests.collector import free_port
 from tests.faults.misbehaving import certificates
 from tests.real_parts import needs_program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUN = RunInfo("id", "p", "name", "/nowhere", {})
 

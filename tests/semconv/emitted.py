@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from otel_rl import semconv
 from otel_rl.semconv import registry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _TYPES = {"stringValue": "string", "intValue": "int", "doubleValue": "double", "boolValue": "boolean"}
 _INTERNAL = 1

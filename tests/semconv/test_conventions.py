@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from types import ModuleType
 
 import opentelemetry.semconv._incubating.attributes
 import opentelemetry.semconv._incubating.metrics
@@ -20,10 +21,6 @@ from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.export import RunInfo
 from otel_rl.semconv import registry
 from otel_rl.semconv.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import ModuleType
 
 METRICS = (opentelemetry.semconv._incubating.metrics, opentelemetry.semconv.metrics)
 ATTRIBUTES = (opentelemetry.semconv._incubating.attributes, opentelemetry.semconv.attributes)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from otel_rl.semconv.dialect import dialect
 from otel_rl.semconv.drift import of_run, of_source, sorted_out
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _SOURCE = '''
 """Loss: {"doc/string": 1}."""

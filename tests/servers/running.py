@@ -11,21 +11,18 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from otel_rl.cli import main
 from otel_rl.cli.servers import PORTS, is_prometheus_3
 from tests.collector import answers, free_port, wait_for
 from tests.real_parts import given
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pytest
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 _PROMETHEUS = shutil.which("prometheus")

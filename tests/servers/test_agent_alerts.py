@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,13 +13,8 @@ import otel_rl
 from dashboards import rules
 from otel_rl.setup import directory as directories
 from tests.collector import wait_for
-from tests.prometheus import running
+from tests.prometheus import Prometheus, running
 from tests.servers.running import A_WHILE, DEPLOY, needs_prometheus_3
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.prometheus import Prometheus
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow, needs_prometheus_3]
 _FASTER = 12

@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -22,9 +22,6 @@ from tests.processes import rows_of, start
 from tests.prometheus import Prometheus
 from tests.real_parts import needs, needs_program
 from tests.servers.running import A_WHILE, Collector, Webhook, send_alerts_to, stack, steps_of, trace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 pytestmark = [
     needs("torch"),

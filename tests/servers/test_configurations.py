@@ -8,14 +8,13 @@ import threading
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 from opentelemetry.trace import Status, StatusCode, format_trace_id
 
 import otel_rl
@@ -35,9 +34,6 @@ from tests.servers.running import (
     trace,
 )
 from tests.servers.ways import ways
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import SpanExporter
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 needs_traces = [needs_program("otelcol"), needs_program("jaeger"), needs_program("prometheus")]

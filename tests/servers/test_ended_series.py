@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import urllib.request
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +14,6 @@ from tests.collector import free_port, wait_for
 from tests.prometheus import running
 from tests.real_parts import needs_program
 from tests.servers.running import A_WHILE, Collector, needs_prometheus_3
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 

@@ -6,7 +6,7 @@ import json
 import time
 import urllib.parse
 import urllib.request
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from otel_rl.journal.ids import step_ids
 from tests.collector import free_port, wait_for
 from tests.prometheus import running
 from tests.servers.running import A_WHILE, DEPLOY, needs_prometheus_3
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow, needs_prometheus_3]
 _QUERY = 'rl_phase_duration_seconds_bucket{rl_phase="generate"}'

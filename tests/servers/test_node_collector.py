@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from tests.distributed.link import Link
 from tests.distributed.machines import Cluster
 from tests.real_parts import needs_program
 from tests.servers.running import A_WHILE, Collector
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [needs_program("otelcol"), pytest.mark.timeout(900), pytest.mark.slow]
 CUT_S, KILLS = 60, 20

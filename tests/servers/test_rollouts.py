@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import urllib.parse
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,6 @@ from tests.collector import wait_for
 from tests.exporters.rollout import INPUT, OUTPUT_PARTS, send_rollouts
 from tests.real_parts import needs_program
 from tests.servers.running import A_WHILE, get, stack
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [*map(needs_program, ("otelcol", "jaeger")), pytest.mark.timeout(900), pytest.mark.slow]
 Spans = dict[str, dict[str, Any]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,15 +10,10 @@ import otel_rl
 from tests.collector import wait_for
 from tests.dashboards.queries import Query, asked, every_query, without_windows
 from tests.dashboards.trainers import learning
-from tests.prometheus import scraping
+from tests.prometheus import Prometheus, scraping
 from tests.real_parts import needs_program
 from tests.servers.running import A_WHILE, needs_prometheus_3
 from tests.servers.ways import NOT_BY_REMOTE_WRITE, Ways, ways
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.prometheus import Prometheus
 
 pytestmark = [needs_prometheus_3, needs_program("otelcol"), pytest.mark.timeout(600), pytest.mark.slow]
 WORKS = "UnderscoreEscapingWithSuffixes"

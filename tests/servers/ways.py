@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import yaml
 
 from tests.collector import free_port
 from tests.prometheus import Prometheus, running
 from tests.servers.running import DEPLOY, Collector
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 INTERVAL_S = 1
 """Seconds between two exports of an agent, between two scrapes of an agent, and between two evaluations of rules."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from unittest.mock import patch
 
 import msgspec
@@ -27,9 +28,6 @@ from otel_rl.setup.launcher import Launch
 from tests import samples
 from tests.collector import wait_for
 from tests.setup.attempt_oracle import Oracle, Started
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Machines:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import socket
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ import otel_rl
 from otel_rl.setup.head import is_head
 from otel_rl.setup.launcher import Placement, find_place, is_in_job, node_number
 from tests.processes import run_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "job7"}
 SLURM = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +19,6 @@ from otel_rl.setup.loading import known_settings, load
 from otel_rl.setup.settings import FOR_OPERATORS, GROUPS, ExporterSpec, Hardware, Rows, Settings
 from tests.ids import shown
 from tests.processes import run_python
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ALONE = {"id": "run-7"}
 PEERS = {"RANK": "5", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "job7"}

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
 
 import otel_rl
+from otel_rl import Run
 from otel_rl.journal.records import Logged, Record, Refusals, SpanEnded, SpanStarted
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from otel_rl import Run
-
-    RecordsOf = Callable[..., list[Record]]
-    """The fixture `records_of`: a run, and the label of its process, to the records in its journal."""
+RecordsOf = Callable[..., list[Record]]
+"""The fixture `records_of`: a run, and the label of its process, to the records in its journal."""
 
 
 class NeedsAPackage:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from opentelemetry import context
 
 import otel_rl
+from otel_rl import Run
 from otel_rl.journal.ids import SpanIds, format_traceparent, step_ids
+from otel_rl.journal.records import Record
 from tests.processes import run_python
-from tests.trainer.reading import started
-
-if TYPE_CHECKING:
-    from otel_rl import Run
-    from otel_rl.journal.records import Record
-    from tests.trainer.reading import RecordsOf
+from tests.trainer.reading import RecordsOf, started
 
 REMOTE = SpanIds(0xABC, 0xDEF)
 CARRIED = {"traceparent": format_traceparent(REMOTE)}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 
+import otel_rl
+from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.devices.clock import DeviceClock
 from otel_rl.devices.jax_devices import JaxDevices
 from otel_rl.devices.values import DeviceValues
@@ -26,14 +28,7 @@ from tests.agent.reducing import S, feed, logged, reducing, rows, started, step
 from tests.devices.gpus import GIB, Allocator, Queue
 from tests.processes import run_python
 from tests.real_parts import needs
-from tests.trainer.reading import begin, refusals
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import otel_rl
-    from otel_rl.agent.steps.reduce import Reducer
-    from tests.trainer.reading import RecordsOf
+from tests.trainer.reading import RecordsOf, begin, refusals
 
 
 @pytest.fixture

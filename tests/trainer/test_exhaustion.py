@@ -6,10 +6,10 @@ import contextlib
 import gc
 import json
 import weakref
-from typing import TYPE_CHECKING
 
 import pytest
 
+from otel_rl import Run
 from otel_rl.devices.exhaustion import is_out_of_memory
 from otel_rl.export import Event
 from otel_rl.journal.records import Happened, Record
@@ -17,10 +17,7 @@ from otel_rl.trainer.current import recorder_of
 from tests.agent.reducing import feed, reducing
 from tests.devices.gpus import Allocator
 from tests.real_parts import needs
-
-if TYPE_CHECKING:
-    from otel_rl import Run
-    from tests.trainer.reading import RecordsOf
+from tests.trainer.reading import RecordsOf
 
 
 def reports(records: list[Record]) -> list[Happened]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ import otel_rl
 from otel_rl.trainer.flops import count_flops
 from tests.processes import rows_of
 from tests.real_parts import part
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.slow  # torch's counter imports sympy and 800 other modules

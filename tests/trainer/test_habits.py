@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from otel_rl import Run
 from otel_rl.journal.records import Configured
 from otel_rl.trainer.habits import INSTEAD
 from tests.real_parts import needs
-from tests.trainer.reading import begin, logged
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_rl import Run
-    from tests.trainer.reading import RecordsOf
+from tests.trainer.reading import RecordsOf, begin, logged
 
 
 @needs("wandb")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +10,7 @@ import otel_rl
 from otel_rl.errors import SettingsError
 from otel_rl.journal.records import Started
 from tests.processes import local_of
-from tests.trainer.reading import NeedsAPackage, NeedsAPartOfAPackage, begin, kinds, started
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.trainer.reading import RecordsOf
+from tests.trainer.reading import NeedsAPackage, NeedsAPartOfAPackage, RecordsOf, begin, kinds, started
 
 
 def test_current(tmp_path: Path) -> None:

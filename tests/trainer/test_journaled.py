@@ -9,25 +9,20 @@ import mmap
 import os
 import re
 import time
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from opentelemetry import context
 from opentelemetry.trace import SpanContext, Status, StatusCode
 
+from otel_rl import Run
 from otel_rl.devices.host_memory import PAGE_SIZE, parse_snapshot
 from otel_rl.journal.ids import step_ids
 from otel_rl.journal.records import Configured, Happened, Started, StepEnded, StepStarted
-from tests.trainer.reading import begin, ended, kinds, logged, started
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
-    from pathlib import Path
-
-    from otel_rl import Run
-    from tests.trainer.reading import RecordsOf
+from tests.trainer.reading import RecordsOf, begin, ended, kinds, logged, started
 
 
 def test_started(tmp_path: Path, records_of: RecordsOf, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,21 +6,17 @@ import json
 import math
 import struct
 from array import array
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from otel_rl import Run
 from otel_rl.journal.records import IDS, Consumed, Record, SpanStarted, WrittenMessage, Wrote
 from otel_rl.trainer.messages import TRAJECTORY_BYTES
 from tests.real_parts import needs
-from tests.trainer.reading import begin, refusals
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_rl import Run
-    from tests.trainer.reading import RecordsOf
+from tests.trainer.reading import RecordsOf, begin, refusals
 
 KEY = "hf_abcdefghijKLMNOPQRSTuvwxyz01234567"
 

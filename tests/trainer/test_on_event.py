@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -13,11 +13,7 @@ from otel_rl.export import Event
 from otel_rl.journal.records import Logged
 from otel_rl.setup.said import MOST, Said
 from tests.collector import wait_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.trainer.reading import RecordsOf
+from tests.trainer.reading import RecordsOf
 
 
 def get(url: str | None) -> str:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
 
+from otel_rl import Run
 from otel_rl.journal.ids import step_ids
-from tests.trainer.reading import begin, ended, kinds, started
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_rl import Run
-    from tests.trainer.reading import RecordsOf
+from tests.trainer.reading import RecordsOf, begin, ended, kinds, started
 
 
 def test_third_party_span(recording: Run, records_of: RecordsOf) -> None:

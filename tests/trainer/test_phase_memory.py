@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
-from otel_rl.export import Span
+from otel_rl import Run
+from otel_rl.export import Item, Span
 from otel_rl.journal.records import DeviceMemory, DeviceSeen, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 from otel_rl.trainer.current import recorder_of
 from tests.agent.reducing import S, feed, reducing, rows, started
 from tests.devices.gpus import GIB, Allocator
-from tests.trainer.reading import begin
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from otel_rl import Run
-    from otel_rl.export import Item
-    from tests.trainer.reading import RecordsOf
+from tests.trainer.reading import RecordsOf, begin
 
 
 def with_devices(run: Run, allocator: Allocator) -> Allocator:

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import inspect
 from importlib import metadata
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import otel_rl
 from tests.processes import run_python
-from tests.trainer.reading import begin, logged
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.trainer.reading import RecordsOf
+from tests.trainer.reading import RecordsOf, begin, logged
 
 HEAVY = (
     *("opentelemetry.sdk", "torch", "numpy", "arro3", "duckdb", "wandb", "tensorboard", "prometheus_client"),

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from opentelemetry import context
 
+from otel_rl import Run
 from otel_rl.journal.records import Configured, Happened, SpanEnded, StepEnded, StepStarted
 from tests.processes import run_python
-from tests.trainer.reading import ended, kinds, logged, refusals, started
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from otel_rl import Run
-    from tests.trainer.reading import RecordsOf
+from tests.trainer.reading import RecordsOf, ended, kinds, logged, refusals, started
 
 
 def step_twice(run: Run) -> None:

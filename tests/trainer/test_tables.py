@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from otel_rl import Run
 from otel_rl.journal.records import Logged, Observed, Record, Refusals, Tabled
-from tests.trainer.reading import begin, refusals
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from otel_rl import Run
-    from tests.trainer.reading import RecordsOf
+from tests.trainer.reading import RecordsOf, begin, refusals
 
 
 def tables(records: list[Record]) -> list[Tabled]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +10,6 @@ import pytest
 import otel_rl
 from otel_rl.testing import Event, Table, Trajectories, Value, capture
 from tests.processes import run_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_everything_that_is_recorded(tmp_path: Path) -> None:

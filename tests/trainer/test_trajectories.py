@@ -6,22 +6,17 @@ import asyncio
 import json
 import math
 from array import array
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import pytest
 
 import otel_rl
+from otel_rl import Run
 from otel_rl.journal.ids import parse_traceparent
 from otel_rl.journal.records import IDS, Consumed, Logged, Observed, Record, SpanStarted
-from tests.trainer.reading import begin, ended, refusals, started
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_rl import Run
-    from otel_rl.trainer.trajectories import Trajectory
-    from tests.trainer.reading import RecordsOf
+from otel_rl.trainer.trajectories import Trajectory
+from tests.trainer.reading import RecordsOf, begin, ended, refusals, started
 
 
 def consumed(records: list[Record]) -> list[Consumed]:

@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
 from otel_rl import semconv
 from otel_rl.archive.writer import Writer
-from otel_rl.export import Ended, Environment, Event, Machine, Params, Process, Row, Span, Table, Trajectory
+from otel_rl.export import Ended, Environment, Event, Item, Machine, Params, Process, Row, Span, Table, Trajectory
 from tests.insight.told import Said, told
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from otel_rl.export import Item
 
 STARTED = 1_790_000_000_000_000_000
 _S = 1_000_000_000

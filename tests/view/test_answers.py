@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from itertools import cycle
-from typing import TYPE_CHECKING, get_args
+from pathlib import Path
+from typing import get_args
 
 import jsonschema
 import msgspec
@@ -21,9 +22,6 @@ from tests.security.hostile import CONTROLS, NAMES
 from tests.view.recorded import Shape, record
 from tests.view.terminal.nows import wait, written
 from tests.view.terminal.test_pty import Tty
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Inner(msgspec.Struct, frozen=True, array_like=True):

@@ -6,7 +6,8 @@ import json
 import math
 import os
 from array import array
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -18,9 +19,6 @@ from otel_rl.export import Message, Row, Trajectory
 from otel_rl.view.export import atif
 from tests.real_parts import part
 from tests.view.hostile import HOSTILE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Document = part("atif").Trajectory
 TRACES = [f"{n:032x}" for n in range(3)]

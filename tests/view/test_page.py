@@ -8,7 +8,8 @@ import hashlib
 import html
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -28,9 +29,6 @@ from tests.insight.pipelines import Simulation, case
 from tests.insight.told import Said, told
 from tests.view.hostile import HOSTILE
 from tests.view.recorded import STARTED, Shape, record
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _BLOCK = re.compile(r'<script type="application/json" id="data-(\w+)">(.*?)</script>', re.DOTALL)
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MODEL = "Qwen/Qwen3-8B"
 _SGLANG_RANK = ["model_name", "engine_type", "tp_rank", "pp_rank", "moe_ep_rank", "dp_rank", "priority"]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from tests.processes import run_python
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _SOURCE = Path(__file__).with_name("nvml_standin.c")
 _SAMPLE = """

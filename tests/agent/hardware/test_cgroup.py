@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from otel_rl.agent.hardware.cgroup import Cgroup, find
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _EVENTS = "low 0\nhigh 0\nmax 31\noom 2\noom_kill 3\noom_group_kill 0\n"
 _CPU = "usage_usec 81500000\nuser_usec 60000000\nsystem_usec 21500000\n"

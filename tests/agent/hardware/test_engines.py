@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.error import URLError
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from otel_rl.agent.hardware.engines import Engine, loads
+from otel_rl.agent.hardware.engines import Engine, Load, loads
 from tests.agent.hardware.engine_pages import Vllm, serving, sglang
 from tests.collector import free_port
-
-if TYPE_CHECKING:
-    from otel_rl.agent.hardware.engines import Load
 
 
 def values(found: list[Load]) -> dict[tuple[str, str], float]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from otel_rl.semconv import registry
 from tests.agent.hardware import standin
 from tests.real_parts import needs_program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = needs_program("gcc")
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from otel_rl.agent.hardware.measurement import Measurement, Point
 from otel_rl.agent.hardware.poller import Poller
 from tests.collector import wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Counting:

@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -14,10 +15,6 @@ import pytest
 from otel_rl.agent.hardware.measurement import Watched
 from otel_rl.agent.hardware.processes import Processes
 from tests.collector import wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _GRANDCHILD = """
 import sys, time

@@ -6,16 +6,13 @@ import os
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_rl.agent.hardware import servers
 from otel_rl.agent.hardware.servers import Servers, server_in
+from otel_rl.export import AttributeValue
 from tests.collector import free_port
-
-if TYPE_CHECKING:
-    from otel_rl.export import AttributeValue
 
 HERE = os.getpid()
 

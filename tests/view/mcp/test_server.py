@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -19,9 +20,6 @@ from tests.archive.test_locked import contents
 from tests.docs.answers_page import TOOLS, schema_of
 from tests.real_parts import part
 from tests.view.recorded import Shape, record
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 mcp = part("mcp")
 from mcp.client.stdio import stdio_client  # noqa: E402

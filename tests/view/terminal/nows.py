@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -19,15 +20,11 @@ from otel_rl.archive.now import (
     Progress,
     Stalled,
     Wait,
+    WaitKind,
     place_of,
 )
+from otel_rl.archive.runs import Place
 from otel_rl.archive.runs import place_of as run_at
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from otel_rl.archive.now import WaitKind
-    from otel_rl.archive.runs import Place
 
 S = 1_000_000_000
 SHARES = (

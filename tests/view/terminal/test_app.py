@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import otel_rl
-from otel_rl.archive.runs import place_of
+from otel_rl.archive.runs import Place, place_of
 from otel_rl.view.terminal.app import Top
 from otel_rl.view.terminal.present import present_of
 from otel_rl.view.terminal.several import Several
@@ -17,12 +19,7 @@ from tests.processes import run_python
 from tests.view.terminal.nows import process, written
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
     from textual.pilot import Pilot
-
-    from otel_rl.archive.runs import Place
 
 STEPS = 12
 

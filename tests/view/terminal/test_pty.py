@@ -11,7 +11,8 @@ import struct
 import sys
 import termios
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -24,10 +25,6 @@ from otel_rl.view.terminal.present import present_of
 from tests.collector import wait_for
 from tests.processes import run
 from tests.view.terminal.nows import S, hanging, process, progress, written
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 CLI = (sys.executable, "-m", "otel_rl.cli")
 

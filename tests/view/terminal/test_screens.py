@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
@@ -16,9 +16,6 @@ from otel_rl.view.terminal.lines import STYLES, Span, folded, line
 from otel_rl.view.terminal.present import present_of
 from otel_rl.view.terminal.scene import Scene
 from tests.view.terminal.nows import SHARES, S, hanging, process, progress, written
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PLAIN = Terminal(80, 24, is_terminal=False, has_color=False, has_unicode=True)
 EVIL = "[red]x[/]\x1b[2J\x1b]0;title\x07\u202e\n\u200b日本語"

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from otel_rl import semconv
 from otel_rl.archive.writer import Writer
-from otel_rl.export import Process, Row, Span
+from otel_rl.export import AttributeValue, Process, Row, Span
 from otel_rl.journal.ids import step_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from otel_rl.export import AttributeValue
 
 ORIGIN = 1_795_571_000_000_000_000
 HOSTILE = (

@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.view.page import timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from playwright.sync_api import Page
 
 ASSETS = Path(timeline.__file__).parent / "assets"

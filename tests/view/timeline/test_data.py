@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,9 +18,6 @@ from otel_rl.archive.now import Now, OpenPhase, ProcessNow
 from otel_rl.view.page.timeline import timeline_of
 from otel_rl.view.page.timeline_lanes import lanes_of, slots_of
 from tests.view.timeline import made
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TICK = 10_000
 
