@@ -8,10 +8,12 @@ signal is safe.
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import threading
 from contextlib import suppress
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING
 
 from otel_rl.errors.interrupts import let_pass
@@ -35,6 +37,8 @@ class Questions:
 
     def begin(self, journal: Path, write_stacks: Callable[[], None]) -> None:
         """Wait for questions; a file in the journal says where."""
+        if type(_thread.start_new_thread) is not BuiltinFunctionType:
+            return  # threads are greenlets, as those of gevent: one that waits in `read` stops all of them
         with suppress(OSError, RuntimeError):  # no descriptor or no thread is left
             if any(number_in(os.environ.get(name, "")) for name in _SWITCHES):
                 write_atomically(journal / FLIGHT_ANSWER, b"{}")  # it can be asked for

@@ -207,3 +207,23 @@ print(threading.active_count(), flush=True)
         )
         assert not missing
         assert output == "1\n", errors
+
+
+def test_threads_that_are_no_threads(tmp_path: Path) -> None:
+    """Where a library runs threads as greenlets, none waits for questions; the signal is left."""
+    script = """
+import _thread, time
+start = _thread.start_new_thread
+_thread.start_new_thread = lambda *arguments: start(*arguments)  # as gevent does
+import threading, otel_rl
+INIT
+print(threading.active_count(), flush=True)
+time.sleep(600)
+"""
+    process, asked, printed = started(script, tmp_path)
+    found = ask([asked])[process.pid]
+    process.kill()
+    process.communicate()
+
+    assert printed == ["1"]
+    assert isinstance(found, tuple)
