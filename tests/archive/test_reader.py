@@ -413,7 +413,7 @@ def test_a_run_that_is_written(tmp_path: Path) -> None:
             writer.add(Span("rl.phase", f"{n:032x}", f"{n:016x}", "", n, n + 1))
             if n % 5 == 4:
                 writer.save(seals=n % 20 == 19)
-                time.sleep(0.002)
+                time.sleep(0.02)  # an agent saves once a second
         done.set()
 
     (tmp_path / "archive").mkdir()
