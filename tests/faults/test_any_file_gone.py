@@ -41,6 +41,7 @@ PART = (
     "journals/rank0.attempt0",
     "journals/rank0.attempt0/00000001.seg",
     "journals/rank0.attempt0/owner.json",
+    "journals/rank0.attempt0/questions",
     "machine.json",
     "outbox",
     "outbox/00000001.seg",

@@ -243,7 +243,9 @@ def test_a_supervisor_that_is_told_to_end(hanging: RunDirectory) -> None:
     next(process for process in agents if process.pid != agent_start.read_status(hanging).pid).terminate()
     wait_for(lambda: not _agents(hanging), "they go on", 40)
 
-    assert not agent_start.is_looked_after(hanging)
+    wait_for(
+        lambda: not agent_start.is_looked_after(hanging), "its lock is held", 10
+    )  # it loses its command line first
     assert agent_start.read_status(hanging).state == "ended"
 
 
