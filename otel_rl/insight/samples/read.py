@@ -31,10 +31,8 @@ _NO_COMPONENTS = re.compile(r"step|epoch|.*(index|rank|rank_desc|size|id)|update
 _NUMBERED = re.compile(r"(?P<name>.+)_(?P<number>\d+)")
 _LEAST_STEPS, _MOST_SAMPLES = 12, 480
 """Steps that stand for a run, and samples of all of them: more steps if these have few samples."""
-_MOST_LOOKED = 12
-"""Steps of tables, or files of messages, that are looked at."""
-_MOST_STEPS = 64
-"""Steps of tables that are read for those with a text."""
+_MOST_FILES, _MOST_STEPS = 12, 64
+"""Files of messages, which are large, and steps of tables that are looked at."""
 _MOST_BYTES = 64 << 20
 """Texts of the steps that stand for a run."""
 
@@ -65,11 +63,13 @@ def held_by(run: RunReader, near: Iterable[int] = ()) -> Held:
     Messages of trajectories that a step took replace its tables, which have the same completions.
     """
     wanted = list(near)
-    looked = _looked(sorted(run.steps_of_messages(), key=lambda one: one.start), wanted)
+    looked = _looked(sorted(run.steps_of_messages(), key=lambda one: one.start), _MOST_FILES, wanted)
     told, names = turns.sizes(run, looked), _tables(run)
     in_tables = [range(step, step + 1) for step in _steps_of(run, names)]
     taken = {step for step, (_, is_taken) in told.items() if is_taken}
-    tabled = {step: size for step, size in _tabled(run, names, _looked(in_tables, wanted)) if step not in taken}
+    tabled = {
+        step: size for step, size in _tabled(run, names, _looked(in_tables, _MOST_STEPS, wanted)) if step not in taken
+    }
     steps = sorted({*told, *tabled})
     sizes = [tabled.get(step, 0) + (told[step][0] if step in told else 0) for step in steps]
     found = ((turns.MESSAGES,) if told else ()) + (tuple(sorted(names)) if tabled else ())
@@ -115,10 +115,10 @@ def read_samples(
             yield from evenly(list(some), each)
 
 
-def _looked(steps: Sequence[range], near: Iterable[int]) -> list[range]:
+def _looked(steps: Sequence[range], most: int, near: Iterable[int]) -> list[range]:
     """Return which steps are looked at: evenly spaced ones, and those next to others that were asked for."""
     asked = {min(steps, key=lambda one: max(one.start - wanted, wanted - one[-1], 0)) for wanted in near if steps}
-    return sorted({*evenly(steps, _MOST_LOOKED), *asked}, key=lambda one: one.start)
+    return sorted({*evenly(steps, most), *asked}, key=lambda one: one.start)
 
 
 def _tables(run: RunReader) -> set[str]:
