@@ -23,7 +23,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     """Return the Markdown of a page with links that work on the site."""
     if page.file.src_uri.startswith("evidence/"):
         page.meta["search"] = {"exclude": True}
-    markdown = markdown.replace("<!-- exporters -->", _exporters()).replace("<!-- integrations -->", _integrations())
+    markdown = markdown.replace("<!-- exporters -->", _exporters()).replace("<!-- integrations -->", _frameworks())
     docs, here = Path(config.docs_dir), Path(page.file.abs_src_path).parent
 
     def on_site(link: re.Match[str]) -> str:
@@ -51,8 +51,8 @@ def _exporters() -> str:
     return "\n".join(f"## `{name}`\n\n::: {place}\n    {options}\n" for place, name in by_name)
 
 
-def _integrations() -> str:
+def _frameworks() -> str:
     """Return the documentation of the module of each framework that has one."""
     names = sorted(path.stem for path in (_ROOT / "otel_rl" / "semconv" / "dialects").glob("*.yaml"))
-    modules = (name for name in names if (_ROOT / "otel_rl" / "integrations" / f"{name}.py").is_file())
-    return "\n".join(f"::: otel_rl.integrations.{name}\n    options: {{heading_level: 2}}\n" for name in modules)
+    modules = (name for name in names if (_ROOT / "otel_rl" / "frameworks" / f"{name}.py").is_file())
+    return "\n".join(f"::: otel_rl.frameworks.{name}\n    options: {{heading_level: 2}}\n" for name in modules)

@@ -29,14 +29,16 @@ def _run(
     alone: tuple[str, ...] = (),
 ) -> None:
     """Run the tests of frameworks with some packages; those of `alone` come without their dependencies."""
-    environment = _locked(session, (*_TESTS, *packages, *first), "pyproject.toml", "--extra", "tensorboard")
+    environment = _locked(
+        session, (*_TESTS, *packages, *first), "pyproject.toml", "--extra", "tensorboard", "--extra", "look"
+    )
     if environment is None:
         return
     if first:
         session.install(*first, env=environment)
     if alone:
         session.install("--no-deps", *alone, env=environment)
-    session.install("-e", ".[tensorboard]", *_TESTS, *packages, env=environment)
+    session.install("-e", ".[look,tensorboard]", *_TESTS, *packages, env=environment)
     files = [f"tests/frameworks/test_{name}.py" for name in names]
     options = ("-n", "0", "-m", "", "-p", "no:cacheprovider", "--durations=5")
     session.run("pytest", *options, *files, env={"REQUIRE_FRAMEWORKS": "1"})

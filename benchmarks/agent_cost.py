@@ -18,8 +18,8 @@ import otel_rl
 from benchmarks.peers import batches
 from benchmarks.recording import directory, record_step, recording
 from benchmarks.tables import Cell, Table
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,7 +97,7 @@ def drain(
         environment = os.environ | {"OTEL_METRICS_EXPORTER": "none", "WANDB_MODE": "offline"}
         before, began = children_cpu_s(), time.perf_counter()
         with (run.dir / "agent.log").open("wb") as log:
-            command = [sys.executable, "-m", "otel_rl.agent", *map(str, directories.at(run.dir))]
+            command = [sys.executable, "-m", "otel_rl.recorder.agent", *map(str, directories.at(run.dir))]
             subprocess.run(command, env=environment, stderr=log, check=True)
         usage = Usage(children_cpu_s() - before, time.perf_counter() - began)
         look(run.dir)

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.tables import Cell, Table
 from otel_rl import semconv
 from otel_rl.export import Item, Row, RunInfo, Span
-from otel_rl.journal.ids import RandomIds
+from otel_rl.recorder.journal.ids import RandomIds
 from otel_rl_exporters.archive import ArchiveExporter
 
 if TYPE_CHECKING:

@@ -8,16 +8,20 @@ import urllib.request
 
 from benchmarks.scale_cost import PHASES, records
 from benchmarks.tables import Cell, Table
-from otel_rl.agent.hardware.measurement import Watched
-from otel_rl.agent.hardware.poller import Poller
-from otel_rl.agent.output import presence
-from otel_rl.agent.output.otel_metrics import OtelMetrics
-from otel_rl.agent.steps.naming import Reductions
-from otel_rl.agent.steps.reduce import Reducer
+from otel_rl.analysis import Basis
 from otel_rl.export import RunInfo
-from otel_rl.journal.records import Started
+from otel_rl.recorder.agent.hardware.poller import Poller
+from otel_rl.recorder.agent.hardware.processes import TrainerProcess
+from otel_rl.recorder.agent.output import presence
+from otel_rl.recorder.agent.output.otel_metrics import OtelMetrics
+from otel_rl.recorder.agent.steps.analyses import Analyses, registered
+from otel_rl.recorder.agent.steps.naming import Reductions
+from otel_rl.recorder.agent.steps.reduce import Reducer
+from otel_rl.recorder.agent.steps.state import State
+from otel_rl.recorder.delivery.quarantine import Quarantine
+from otel_rl.recorder.journal.records import Started
+from otel_rl.recorder.settings.settings import AgentSettings, Flops
 from otel_rl.semconv.vocabulary import Vocabulary
-from otel_rl.setup.settings import Flops
 from otel_rl_exporters.prometheus import PrometheusReader
 
 _LOCAL = 8
@@ -44,7 +48,10 @@ def measure() -> list[Table]:
 def page(ranks: int, *, is_head: bool) -> int:
     """Return how many series the page of a machine with so many ranks has."""
     vocabulary = Vocabulary("verl")
-    reducer = Reducer("run", Reductions({}, vocabulary.read), vocabulary, Flops(), 10.0)
+    quarantine, basis = Quarantine(), Basis(state=State(), vocabulary=vocabulary, settings=AgentSettings())
+    analyses = Analyses(registered(quarantine), basis, quarantine, {})
+    reductions = Reductions({}, vocabulary.read)
+    reducer = Reducer("run", reductions, vocabulary, Flops(), 10.0, basis.state, analyses=analyses)
     reader = PrometheusReader(RunInfo("run", "p", "n", "."), port=19464)
     instruments = OtelMetrics(RunInfo("run", "p", "n", "."), [reader.reader], vocabulary)
     started = [Started("run", 0, rank, ranks, ranks, "", 1, "host", 4096, 0) for rank in range(ranks)]
@@ -57,10 +64,8 @@ def page(ranks: int, *, is_head: bool) -> int:
     journals = reducer.state.journals
     instruments.show_journals(journals.values())
     instruments.show_points("presence", presence.points(journals.values(), vocabulary, time.time_ns()))
-    instruments.show_points("ledger", reducer.forensics.points(journals))
-    if is_head:
-        instruments.show_points("stragglers", reducer.stragglers.points())
-        instruments.show_points("goodput", reducer.goodput.points())
+    for name, points in reducer.analyses.points(of_run=is_head):
+        instruments.show_points(f"analysis {name}", points)
     for name in ("delivered", "failures"):
         instruments.show_totals(f"rl.telemetry.{name}", "rl.exporter", {"jsonl": 1, "wandb": 1})
     instruments.show_totals("rl.telemetry.dropped", "error.type", dict.fromkeys("abcdefghi", 0))
@@ -75,7 +80,7 @@ def page(ranks: int, *, is_head: bool) -> int:
 def _show_machine(instruments: OtelMetrics, ranks: int) -> None:
     """Measure this machine twice, each rank being this process: rates need two."""
     poller = Poller(0.2)
-    poller.watch([Watched(os.getpid(), rank, "", None, time.time_ns()) for rank in range(ranks)])
+    poller.watch([TrainerProcess(os.getpid(), rank, "", None, time.time_ns()) for rank in range(ranks)])
     poller.start()
     time.sleep(1.5)
     for measurement in poller.pop():

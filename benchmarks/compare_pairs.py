@@ -19,16 +19,16 @@ import numpy as np
 
 import otel_rl
 from benchmarks.tables import Cell, Table
-from otel_rl.insight.compare.conclude import compare
-from otel_rl.insight.compare.difference import difference
-from otel_rl.insight.compare.gates import Gate, gates_of
-from tests.insight.autoregressive import times
+from otel_rl.look.insight.compare.conclude import compare
+from otel_rl.look.insight.compare.difference import difference
+from otel_rl.look.insight.compare.gates import MetricGate, gates_of
+from tests.look.insight.autoregressive import times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from otel_rl.archive.reader import RunReader
-    from otel_rl.insight.compare.gates import Decision
+    from otel_rl.look.insight.compare.gates import Decision
+    from otel_rl.look.reader.runs import RunReader
 
 RUNS = 10
 STEPS = 50
@@ -57,7 +57,7 @@ def measure() -> list[Table]:
 
 
 def _trained(place: Path, seed: int) -> RunReader:
-    command = [sys.executable, "-m", "otel_rl.cli", "demo", "--exporter", "jsonl", "--dir", str(place)]
+    command = [sys.executable, "-m", "otel_rl.cli", "demo", "--to", "jsonl", "--dir", str(place)]
     if not place.exists():
         subprocess.run([*command, "--steps", str(STEPS), "--seed", str(seed)], check=True, stdout=subprocess.DEVNULL)
     (run,) = place.glob("*/*")
@@ -73,7 +73,7 @@ def _of_runs(sides: str, pairs: Sequence[tuple[Sequence[RunReader], Sequence[Run
 
 
 def _synthetic() -> Iterable[list[Cell]]:
-    gate, chance = Gate("step_time", 0.0, may_grow=True, is_relative=True), np.random.default_rng(1)
+    gate, chance = MetricGate("step_time", 0.0, may_grow=True, is_relative=True), np.random.default_rng(1)
     for correlation in (0.0, 0.5, 0.8):
         pairs = [[[times(chance, correlation, 0.06)] for _ in range(2)] for _ in range(SYNTHETIC_PAIRS)]
         counts = Counter(gate.decide(difference(*pair, is_relative=True)) for pair in pairs)

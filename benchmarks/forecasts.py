@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import synthetic_ranks
 from benchmarks.tables import Cell, Table
-from otel_rl.agent.analysis.memory_ledger import Account, Ledger
+from otel_rl.analyses.memory.ledger import Account, Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -7,13 +7,13 @@ import time
 
 from benchmarks.measuring import TIMER, Contestant, cost, interleave
 from benchmarks.tables import Cell, Table
-from otel_rl.agent.hardware import cgroup, host, processes
-from otel_rl.agent.hardware.measurement import Watched
+from otel_rl.recorder.agent.hardware import cgroup, host, processes
+from otel_rl.recorder.agent.hardware.processes import TrainerProcess
 
 
 def measure() -> list[Table]:
     """Return the cost of one measurement of the host, of a trainer's processes, and of the cgroup."""
-    trainer = Watched(os.getppid(), 0, "", None, time.time_ns())
+    trainer = TrainerProcess(os.getppid(), 0, "", None, time.time_ns())
     sources = [host.Host(), processes.Processes(lambda: [trainer], time.time_ns), cgroup.find()]
     contestants = [Contestant(source.name, lambda source=source: list(source.read())) for source in sources if source]
     found = interleave([*contestants, TIMER], rounds=7, calls=50)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from otel_rl.journal.records import DeviceMemory
+from otel_rl.recorder.journal.records import DeviceMemory
 
 _MEMORY = [DeviceMemory(0, 20 << 30, 40 << 30, 30 << 30, 40 << 30)]
 

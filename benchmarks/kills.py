@@ -25,9 +25,9 @@ import psutil
 import otel_rl
 from benchmarks.shown_rows import Attempt, Verdict, verdict
 from benchmarks.tables import Table
-from otel_rl.delivery.exporter_thread import Cursor
-from otel_rl.delivery.outbox_reader import Head, located
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.delivery.outbox_reader import BatchHead, located
+from otel_rl.recorder.delivery.progress import Cursor
+from otel_rl.recorder.directory import directory as directories
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TRACKERS = ("archive", "jsonl", "tensorboard", "wandb", "mlflow")
 KILLS = {"trainer": 200, "agent": 200, "both": 100}
 _SEED = 15
-_PROGRAM = Path(otel_rl.__file__).parent / "agent" / "__main__.py"
+_PROGRAM = Path(otel_rl.__file__).parent / "recorder" / "agent" / "__main__.py"
 """The supervisor, whose child the agent is; a trainer starts it by its file."""
 _NOTHING = struct.pack("<qq", -1, -1)
 _START_S, _DELIVER_S, _AT_ONCE_S = 2.0, 0.5, 0.03
@@ -61,9 +61,9 @@ import os, signal, sys
 from importlib import import_module
 from pathlib import Path
 _, _, run_dir, part, name, modules = sys.argv
-for module in ["otel_rl.agent.process", *modules.split(",")]:
+for module in ["otel_rl.recorder.agent.process", *modules.split(",")]:
     import_module(module)
-from otel_rl.agent.__main__ import Supervisor
+from otel_rl.recorder.agent.__main__ import Supervisor
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for _ in sys.stdin:
     if os.fork() == 0:
@@ -264,7 +264,7 @@ class Session:
         if self._delivered_at(tracker) <= agent.create_time():
             return "before"
         cursor = msgspec.json.decode(self._cursor(tracker).read_bytes(), type=Cursor)
-        left = sum(len(one.batch.items) for one in located(self.directory.outbox, Head, cursor.position))
+        left = sum(len(one.batch.items) for one in located(self.directory.outbox, BatchHead, cursor.position))
         return "during" if left > cursor.index else "after"
 
     def _start_trainer(self, pause: float, burst: int = 8) -> None:

@@ -17,7 +17,7 @@ from benchmarks import simulated_cluster, simulated_ranks
 from benchmarks.recording import PHASES
 from benchmarks.simulated_cluster import LOCAL, MACHINES, PERIOD_S
 from benchmarks.tables import Cell, Table
-from otel_rl.setup import agent_start
+from otel_rl.recorder.directory import agent_start
 
 if TYPE_CHECKING:
     from pathlib import Path

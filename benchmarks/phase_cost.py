@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from benchmarks.imaginary_device import ImaginaryDevice, PassedEvent
 from benchmarks.measuring import TIMER, Contestant, compared, interleave
 from benchmarks.recording import recording
-from otel_rl.devices.clock import DeviceClock
-from otel_rl.trainer.current import recorder_of
+from otel_rl.recorder.devices.clock import DeviceClock
+from otel_rl.recorder.trainer.current import recorder_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

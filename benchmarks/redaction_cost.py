@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.tables import Cell, Table
-from otel_rl.errors.redaction import begin, redact
-from otel_rl.errors.redaction.rules import RULES
-from tests.errors.samples import samples
+from otel_rl.recorder.secrets import begin, redact
+from otel_rl.recorder.secrets.rules import RULES
+from tests.recorder.secrets.samples import samples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

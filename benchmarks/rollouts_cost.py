@@ -18,9 +18,9 @@ from benchmarks.agent_cost import drain
 from benchmarks.measuring import TIMER, Contestant, compared, interleave
 from benchmarks.recording import directory, recording
 from benchmarks.tables import Cell, Table
-from otel_rl.archive.writer import Writer
 from otel_rl.export import Message, Row, Trajectory
-from otel_rl.journal.atomic_files import disk_usage
+from otel_rl.recorder.archive.writer import ArchiveWriter
+from otel_rl.recorder.files.atomic_files import disk_usage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -164,7 +164,7 @@ def _write_archive(run: Path, steps: int) -> None:
     tokens = (dice.zipf(1.2, 100_000) % 150_000).astype(np.int32)
     (run / "archive").mkdir(parents=True)
     (run / "run.json").write_text(json.dumps({"id": "r", "project": "p", "name": "r"}))
-    writer = Writer(run / "archive" / "local", 1 << 60)
+    writer = ArchiveWriter(run / "archive" / "local", 1 << 60)
     for step in range(steps):
         begun, time_ = dice.integers(90_000, size=1000).tolist(), step * 10**9
         who = [(0, step, time_, "", 0, f"{step:016x}{n:016x}", f"{step:08x}{n:08x}") for n in range(1000)]

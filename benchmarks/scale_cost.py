@@ -17,13 +17,22 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from benchmarks.recording import PHASES
 from benchmarks.tables import Cell, Table
-from otel_rl.agent.output.otel_metrics import OtelMetrics
-from otel_rl.agent.steps.naming import Reductions
-from otel_rl.agent.steps.reduce import Reducer
 from otel_rl.export import Recorded, RunInfo
-from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, Started, StepEnded, StepStarted
+from otel_rl.recorder.agent.output.otel_metrics import OtelMetrics
+from otel_rl.recorder.agent.steps.naming import Reductions
+from otel_rl.recorder.agent.steps.reduce import Reducer
+from otel_rl.recorder.journal.records import (
+    Finished,
+    Logged,
+    Record,
+    SpanEnded,
+    SpanStarted,
+    Started,
+    StepEnded,
+    StepStarted,
+)
+from otel_rl.recorder.settings.settings import Flops
 from otel_rl.semconv.vocabulary import Vocabulary
-from otel_rl.setup.settings import Flops
 from otel_rl_exporters.head import events
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import simulated_cluster
 from benchmarks.simulated_cluster import LOCAL, MACHINES, TOKEN
 from benchmarks.tables import Cell, Table
-from otel_rl.setup.tokens import for_scraping
+from otel_rl.recorder.settings.tokens import for_scraping
 from tests.prometheus import scraping
 
 if TYPE_CHECKING:

@@ -115,12 +115,13 @@ def _jsonl(run_dir: Path) -> Shown:
 
 
 def _archive(run_dir: Path) -> Shown:
-    from otel_rl.archive import files
-    from otel_rl.archive.writer import KINDS, read
     from otel_rl.export import Row
-    from otel_rl.setup.parts import ARCHIVE
+    from otel_rl.recorder.archive import files
+    from otel_rl.recorder.archive.tables import KINDS
+    from otel_rl.recorder.archive.writer import read
+    from otel_rl.recorder.directory.parts import ARCHIVE
 
-    tables, _ = KINDS[Row]
+    tables = KINDS[Row]
     rows: list[Found] = []
     for place in (run_dir / ARCHIVE).glob("*"):
         for file in files.of_table(place, tables[-1].name):

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from benchmarks import simulated_ranks
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
 from tests.collector import free_port, wait_for
 from tests.distributed.link import Link
 from tests.servers.running import Collector

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from benchmarks.measuring import TIMER, Contestant, compared, interleave
-from otel_rl.devices.host_memory import MemoryReader, parse_snapshot
+from otel_rl.recorder.devices.host_memory import MemoryReader, parse_snapshot
 
 if TYPE_CHECKING:
     from benchmarks.tables import Table

@@ -6,7 +6,7 @@ import math
 import random
 from typing import TYPE_CHECKING
 
-from otel_rl.agent.analysis.stragglers import Stragglers
+from otel_rl.analyses.stragglers import Stragglers
 from otel_rl.export import Span
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from benchmarks.tables import Cell, Table
-from otel_rl.insight.samples.mismatch import NATS, PROBABLE
-from otel_rl.insight.samples.parting import FALSE_ALARMS, parting
-from otel_rl.insight.samples.sample import Sample
-from otel_rl.insight.samples.text_rules import RULES
+from otel_rl.look.insight.samples.remarks.reward_conflicts import FALSE_ALARMS, reward_conflicts
+from otel_rl.look.insight.samples.remarks.text_rules import RULES
+from otel_rl.look.insight.samples.remarks.token_mismatch import NATS, PROBABLE
+from otel_rl.look.insight.samples.sample import TextSample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -178,7 +178,7 @@ class Parts(NamedTuple):
     correlation: Callable[[float], float] = lambda _: 0.0
     keeps: float = 0.5
 
-    def samples(self, seed: int, steps: int = 100, of_step: int = 16) -> Iterator[Sample]:
+    def samples(self, seed: int, steps: int = 100, of_step: int = 16) -> Iterator[TextSample]:
         """Yield the samples of a run; the mean of a step varies, and that of neighboring steps alike."""
         dice = np.random.default_rng(seed)
         drift = np.zeros(2)
@@ -190,7 +190,7 @@ class Parts(NamedTuple):
             means = self.first(part) + drift[0], self.second(part) + drift[1]
             for number, (one, two) in enumerate(zip(common + means[0], other + means[1], strict=True)):
                 parts = {"reward/first": float(one), "reward/second": float(two)}
-                yield Sample(
+                yield TextSample(
                     step=step,
                     table="completions",
                     number=number,
@@ -223,7 +223,7 @@ APART = {
 
 def parted(parts: Parts, runs: int) -> float:
     """Return the part of so many runs in which the two are said to part."""
-    return sum(bool(parting(parts.samples(seed))) for seed in range(runs)) / runs
+    return sum(bool(reward_conflicts(parts.samples(seed))) for seed in range(runs)) / runs
 
 
 def disagreements(noise: float, count: int = 20_000, words: int = 500) -> tuple[int, int]:

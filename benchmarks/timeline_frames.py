@@ -14,11 +14,11 @@ import numpy as np
 import otel_rl
 from benchmarks.tables import Cell, Table
 from otel_rl import semconv
-from otel_rl.archive.writer import Writer
 from otel_rl.export import Process, Span
-from otel_rl.view.page.timeline import timeline_of
-from tests.view.browser import chromium
-from tests.view.timeline.page import written
+from otel_rl.look.page.timeline import timeline_of
+from otel_rl.recorder.archive.writer import ArchiveWriter
+from tests.look.browser import chromium
+from tests.look.timeline.page import written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, CDPSession
@@ -98,7 +98,7 @@ def _recorded(directory: Path, ranks: int, spans: int) -> Path:
     """Write an archive with phases of all ranks, and return the directory of the run."""
     directory.mkdir()
     (directory / "run.json").write_text(json.dumps({"id": "timeline", "project": "benchmark", "name": "timeline"}))
-    writer, dice, origin = Writer(directory / "archive" / "node1", 1 << 60), np.random.default_rng(0), 10**18
+    writer, dice, origin = ArchiveWriter(directory / "archive" / "node1", 1 << 60), np.random.default_rng(0), 10**18
     for rank in range(ranks):
         writer.add(Process(0, "", rank, ranks, f"node{rank // 8 + 1}", rank, origin, ()))
     usual = np.array(list(_PHASES.values())) * 1e9

@@ -12,8 +12,8 @@ import msgspec
 import otel_rl
 from benchmarks.peers import batches
 from benchmarks.recording import end_agent, record_step
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
 
 _TIMEOUT_S = 5.0
 

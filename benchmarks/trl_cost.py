@@ -22,14 +22,14 @@ _BLOCK = 3
 _RUN = f"""
 import json, sys, time
 sys.path.insert(0, {str(_TRAINER.parent)!r})
-from otel_rl.integrations.instrument import instrument
+from otel_rl.frameworks.instrument import instrument
 instrument()
 import torch, trl_grpo
-from otel_rl.integrations.trl import OtelRlCallback
-from otel_rl.trainer.current import make_current
-from otel_rl.trainer.phase import Phase
-from otel_rl.trainer.run import Run
-from otel_rl.trainer.step import StepSpan
+from otel_rl.frameworks.trl import OtelRlCallback
+from otel_rl.recorder.trainer.current import make_current
+from otel_rl.recorder.trainer.phase import Phase
+from otel_rl.recorder.trainer.run import Run
+from otel_rl.recorder.trainer.step import StepSpan
 from transformers import TrainerCallback
 
 inside = [0.0]

@@ -15,9 +15,9 @@ import numpy as np
 
 import otel_rl
 from benchmarks.tables import Cell, Table
-from otel_rl.insight.why.conclude import why
-from otel_rl.insight.why.window import Work
-from tests.insight.pipelines import KINDS, Pipeline, Plant, Simulation, case, explained
+from otel_rl.look.insight.why.conclude import explained_steps
+from otel_rl.look.insight.why.step_spans import SpanWork
+from tests.look.insight.pipelines import KINDS, Pipeline, Plant, Simulation, case, explained
 
 STEPS = 1000
 _LARGE = Pipeline("synchronous", 1, 8, 16, 64, 5300, 6, 4, steps=6, plant=Plant("tool", 4, 2000, 200.0))
@@ -43,7 +43,7 @@ def _answers() -> Table:
         first, wall = answer.parts[0], answer.seconds
         error = None if first.saves_seconds is None else abs(first.saves_seconds - one.seconds) / wall
         gap = abs(sum(part.seconds for part in answer.parts) - wall) / wall
-        found[one.pipeline.kind].append((Work(first.kind, first.name) == one.pipeline.expected(), error, gap))
+        found[one.pipeline.kind].append((SpanWork(first.kind, first.name) == one.pipeline.expected(), error, gap))
     rows: list[list[Cell]] = []
     for kind, those in found.items():
         errors = np.array([error for _, error, _ in those if error is not None])
@@ -63,7 +63,7 @@ def _times() -> Table:
         times = []
         for _ in range(_ROUNDS):
             began = time.perf_counter()
-            why(run, (4, 4))
+            explained_steps(run, (4, 4))
             times.append(time.perf_counter() - began)
     row: list[Cell] = [f"{spans:,}", round(median(times), 2), round(min(times), 2)]
     return Table("A large step", ["spans of the step", "median, s", "best, s"], [row], f"{_ROUNDS} rounds.")

@@ -35,35 +35,21 @@ Thresholds: TypeAlias = list[tuple[float | None, str]]
 
 
 class Panel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A panel in a file.
+    """A panel in a file."""
 
-    Attributes:
-        title: The title, in a few words.
-        what: The description, shown as a tooltip.
-        unit: Grafana's id of the unit.
-        show: The queries: PromQL with names of the registry, and the legend.
-        kind: The type of panel.
-        legend: The placement of the legend.
-        needs: What a run must have for the panel to show data; empty if every run has it.
-        alert: The alert on the same value; the panel links to its entry in the runbook.
-        traces: If true, the panel links to the traces of steps.
-        names: If true, a number is shown with the name of its series.
-        always: If true, the query selects its runs itself.
-    """
-
-    title: str
-    what: str
-    unit: str
-    show: list[tuple[str, str]]
-    kind: Kind = "timeseries"
+    title: str  # the title, in a few words
+    what: str  # the description, shown as a tooltip
+    unit: str  # Grafana's id of the unit
+    show: list[tuple[str, str]]  # the queries: PromQL with names of the registry, and the legend
+    kind: Kind = "timeseries"  # the type of panel
     width: int = 8
     height: int = 0
-    legend: Literal["bottom", "right"] = "bottom"
-    needs: str = ""
-    alert: str = ""
-    traces: bool = False
-    always: bool = False
-    names: bool = False
+    legend: Literal["bottom", "right"] = "bottom"  # the placement of the legend
+    needs: str = ""  # what a run must have for the panel to show data; empty if every run has it
+    alert: str = ""  # the alert on the same value; the panel links to its entry in the runbook
+    traces: bool = False  # if true, the panel links to the traces of steps
+    always: bool = False  # if true, the query selects its runs itself
+    names: bool = False  # if true, a number is shown with the name of its series
     stack: bool = False
     min: float | None = None
     max: float | None = None

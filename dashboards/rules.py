@@ -27,38 +27,24 @@ Series = list[tuple[str, str]]
 
 
 class Alert(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"lasts": "for"}):
-    """An alert, its entry in the runbook, and test series for which it fires and does not fire.
+    """An alert, its entry in the runbook, and test series for which it fires and does not fire."""
 
-    Attributes:
-        name: The name.
-        severity: Whether the alert pages someone.
-        when: The condition: PromQL with names of the registry.
-        lasts: How long the condition must hold.
-        needs_agent: If true, it fires only while an agent of the run is alive: gauges of one that died say nothing. If
-            false, it is about events, which counters keep, or about the agent.
-        summary: One sentence, with Prometheus's templates.
-        means: The meaning of the alert.
-        look: Where to look for the cause.
-        do: What to do.
-        fires: Series for which it fires.
-        silent: Series for which it does not fire.
-        at: The time at which it fires.
-        silent_at: The time at which it does not fire.
-    """
-
-    name: str
-    severity: Literal["critical", "warning"]
-    when: str
-    lasts: str
-    summary: str
-    means: str
-    look: str
-    do: str
-    fires: Series
-    silent: Series
+    name: str  # the name
+    severity: Literal["critical", "warning"]  # whether the alert pages someone
+    when: str  # the condition: PromQL with names of the registry
+    lasts: str  # how long the condition must hold
+    summary: str  # one sentence, with Prometheus's templates
+    means: str  # the meaning of the alert
+    look: str  # where to look for the cause
+    do: str  # what to do
+    fires: Series  # series for which it fires
+    silent: Series  # series for which it does not fire
     needs_agent: bool = True
-    at: str = "35m"
-    silent_at: str = ""
+    """If true, it fires only while an agent of the run is alive: gauges of one that died say nothing. If false, it is
+    about events, which counters keep, or about the agent.
+    """
+    at: str = "35m"  # the time at which it fires
+    silent_at: str = ""  # the time at which it does not fire
 
 
 class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

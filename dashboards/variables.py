@@ -124,7 +124,7 @@ _MARKS = {
     ),
     "Hangs": (
         "orange",
-        'ALERTS{alertname=~"RLPhaseHung|RLStalled", alertstate="firing", rl_run_id=~"$run"}',
+        'ALERTS{alertname=~"RLPhaseHung|RLStalled|RLWaitBroken", alertstate="firing", rl_run_id=~"$run"}',
         "{{rl_run_name}} {{rl_phase}}",
     ),
     "Crashes": (

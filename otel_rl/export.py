@@ -1,8 +1,8 @@
 """The contract between the agent and an exporter.
 
-The agent passes *items* (rows, measurements, parameters, tables, events, finished spans) to an exporter in the order of
-the run. An exporter is one class with two methods, registered under the entry point group `otel_rl_exporter`. It
-ignores the kinds of item that its backend does not support.
+The agent passes *items* (rows, measurements, parameters, tables, events, hangs, finished spans) to an exporter in the
+order of the run. An exporter is one class with two methods, registered under the entry point group `otel_rl_exporter`.
+It ignores the kinds of item that its backend does not support.
 """
 
 from __future__ import annotations
@@ -28,60 +28,55 @@ Cell = bool | int | float | str | None
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """The run that an exporter exports.
-
-    Attributes:
-        id: Identity of the run (`rl.run.id`); the same in every attempt.
-        project: The project, by which trackers group runs.
-        name: The name of the run.
-        directory: The run directory; an exporter that writes files writes them there.
-        resource: OTel resource attributes, `service.name` and `rl.run.id` among them.
-        machine: Name of this machine in the run directory, for files that each machine has for itself.
-    """
+    """The run that an exporter exports."""
 
     id: str
+    """Identity of the run (`rl.run.id`); the same in every attempt."""
     project: str
+    """The project, by which trackers group runs."""
     name: str
+    """The name of the run."""
     directory: str
+    """The run directory; an exporter that writes files writes them there."""
     resource: dict[str, AttributeValue] = {}
+    """OTel resource attributes, `service.name` and `rl.run.id` among them."""
     machine: str = ""
+    """Name of this machine in the run directory, for files that each machine has for itself."""
 
 
 class Row(msgspec.Struct, frozen=True, tag="row"):
-    """The values of one step, reduced over ranks.
-
-    Attributes:
-        step: Iteration of the RL loop.
-        time_unix_nano: When the last value was recorded.
-        values: Values by name, in the framework's own spelling; NaN and infinities included.
-        attempt: The attempt that recorded it; a resumed run may record a step again.
-        missing_ranks: Ranks that had not reported when the row was closed.
-        late: If true, the row holds values that arrived after the first row of its step was emitted.
-        part: The number of the row among those of its step and attempt; 0 is the first, late rows count up.
-        partial: If true, a process died inside the step, so values may be missing.
-        begins: The first of the steps that the row is reduced over (`rows.every`); `None` if it is of one step.
-        trace_id: Trace of the step, 32 hex digits.
-        span_id: Root span of the step, 16 hex digits.
-        nonfinite: By metric, the number of NaN and infinite samples, which are not part of any statistic.
-        measured: Names of values that otel-rl measured or derived, rather than the trainer logged.
-        digests: Four hex digits for each rank, in their order, equal in two runs if the rank logged equal values; empty
-            if there is one rank, or if the row is of several steps.
-    """
+    """The values of one step, reduced over ranks."""
 
     step: int
+    """Iteration of the RL loop."""
     time_unix_nano: int
+    """When the last value was recorded."""
     values: dict[str, int | float]
+    """Values by name, in the framework's own spelling; NaN and infinities included."""
     attempt: int = 0
+    """The attempt that recorded it; a resumed run may record a step again."""
     missing_ranks: tuple[int, ...] = ()
+    """Ranks that had not reported when the row was closed."""
     late: bool = False
+    """If true, the row holds values that arrived after the first row of its step was emitted."""
     trace_id: str = ""
+    """Trace of the step, 32 hex digits."""
     span_id: str = ""
+    """Root span of the step, 16 hex digits."""
     nonfinite: dict[str, int] = {}
+    """By metric, the number of NaN and infinite samples, which are not part of any statistic."""
     measured: tuple[str, ...] = ()
+    """Names of values that otel-rl measured or derived, rather than the trainer logged."""
     part: int = 0
+    """The number of the row among those of its step and attempt; 0 is the first, late rows count up."""
     partial: bool = False
+    """If true, a process died inside the step, so values may be missing."""
     begins: int | None = None
+    """The first of the steps that the row is reduced over (`rows.every`); `None` if it is of one step."""
     digests: str = ""
+    """Four hex digits for each rank, in their order, equal in two runs if the rank logged equal values; empty if there
+    is one rank, or if the row is of several steps.
+    """
 
 
 ATTEMPT, PART, PARTIAL = "rl/attempt", "rl/part", "rl/partial"
@@ -89,7 +84,7 @@ ATTEMPT, PART, PARTIAL = "rl/attempt", "rl/part", "rl/partial"
 
 
 def values_of(row: Row | Machine, reserved: frozenset[str] = frozenset()) -> dict[str, int | float]:
-    """Return the values of a row, with those that distinguish it from other rows of its step; those of a machine.
+    """Return the values of a row, and the marks that distinguish it from other rows of its step; or a machine's values.
 
     Most rows of a first attempt need none. Values of the trainer with such a name, or with one that the backend has
     `reserved`, are renamed: see `unreserved`.
@@ -103,22 +98,19 @@ def values_of(row: Row | Machine, reserved: frozenset[str] = frozenset()) -> dic
 
 
 def unreserved(name: str, reserved: Container[str]) -> str:
-    """Return a name with a `_` behind it if it is reserved, or is a reserved one with `_`: different names stay so."""
+    """Return a name, with `_` behind it if it is a reserved name, or one with `_`: different names stay different."""
     return f"{name}_" if name.rstrip("_") in reserved else name
 
 
 class Machine(msgspec.Struct, frozen=True, tag="machine"):
-    """Measurements of a machine, such as its GPUs, on their own time axis: they never advance the training step.
-
-    Attributes:
-        step: The value on `axis`: whole seconds since the start of the run.
-        time_unix_nano: When it was measured.
-        values: Values by name, such as `hardware/node.0.gpu.1.util`; for NeMo-RL and SkyRL `ray/node.0.gpu.1.util`.
-    """
+    """Measurements of a machine, such as its GPUs, on their own time axis: they never advance the training step."""
 
     step: int
+    """The value on `axis`: whole seconds since the start of the run."""
     time_unix_nano: int
+    """When it was measured."""
     values: dict[str, int | float]
+    """Values by name, such as `hardware/node.0.gpu.1.util`; for NeMo-RL and SkyRL `ray/node.0.gpu.1.util`."""
 
     @property
     def axis(self) -> str:
@@ -131,17 +123,14 @@ MACHINE_AXES = "hardware/seconds", "ray/ray_step"
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
-    """Records of one process, sent to the head agent.
-
-    Attributes:
-        journal: The name of the process's journal, unique in the run.
-        first: The index of the first of these records in the journal.
-        records: Each record in MessagePack.
-    """
+    """Records of one process, sent to the head agent."""
 
     journal: str
+    """The name of the process's journal, unique in the run."""
     first: int
+    """The index of the first of these records in the journal."""
     records: tuple[bytes, ...]
+    """Each record in MessagePack."""
 
 
 class Params(msgspec.Struct, frozen=True, tag="params"):
@@ -164,150 +153,206 @@ class Event(msgspec.Struct, frozen=True, tag="event"):
 
 
 class Table(msgspec.Struct, frozen=True, tag="table"):
-    """Rows of text and numbers of one step, such as prompts, completions and rewards.
-
-    Attributes:
-        name: The name, such as "completions"; an exporter escapes characters that its backend does not support.
-        step: Iteration of the RL loop.
-        time_unix_nano: When it was recorded.
-        columns: Names of the columns, each once.
-        rows: The cells, one per column in each row; NaN and infinities included, `None` if a value is unknown or
-            recording of texts is off.
-        attempt: The attempt that recorded it.
-        ranks: Ranks whose rows these are, in the order of the rows.
-        cut_rows: The number of rows that were left out because there were too many.
-        part: The number of the table among those of its name, step and attempt; 0 is the first. Tables of late ranks,
-            and of ranks with other columns, count up.
-    """
+    """Rows of text and numbers of one step, such as prompts, completions and rewards."""
 
     name: str
+    """The name, such as "completions"; an exporter escapes characters that its backend does not support."""
     step: int
+    """Iteration of the RL loop."""
     time_unix_nano: int
+    """When it was recorded."""
     columns: tuple[str, ...]
+    """Names of the columns, each once."""
     rows: tuple[tuple[Cell, ...], ...]
+    """The cells, one per column in each row; NaN and infinities included, `None` if a value is unknown or recording of
+    texts is off.
+    """
     attempt: int = 0
+    """The attempt that recorded it."""
     ranks: tuple[int, ...] = ()
+    """Ranks whose rows these are, in the order of the rows."""
     cut_rows: int = 0
+    """The number of rows that were left out because there were too many."""
     part: int = 0
+    """The number of the table among those of its name, step and attempt; 0 is the first. Tables of late ranks, and of
+    ranks with other columns, count up.
+    """
 
 
-Outcome = Literal["finished", "failed", "crashed", "lost"]
-"""How an attempt ended: normally, by an exception, by a signal that it could report, or without a report."""
+Outcome = Literal["finished", "failed", "cancelled", "crashed", "lost"]
+"""How an attempt or a process ended: normally; by an exception or an exit code; because its user, the batch system or
+its launcher stopped it; by a signal of a fault, such as SIGSEGV; or without a report.
+"""
+DeathCause = Literal["", "exit", "signal", "oom_kill", "exec", "slurm_time_limit", "slurm", "stopped"]
+"""Why a process ended without a report: by `os._exit`, by SIGKILL, by the kernel for lack of memory, by another program
+in its place, by the time limit of a Slurm job, by Slurm for another reason, or by its creator because the run ended;
+empty if that is unknown.
+"""
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """The end of an attempt; a backend shows the last one as the state of the run.
 
     A later row belongs to a new attempt, which has not ended yet.
-
-    Attributes:
-        time_unix_nano: When the last process ended.
-        attempt: The attempt that ended.
-        outcome: The worst outcome of its processes.
-        error: Type and message of the exception, name of the signal, or which process was lost; empty if finished.
-        exit_code: 0 if finished; if failed, the argument of `sys.exit`, else 1; if crashed, 128 plus the number of the
-            signal; 255 if lost.
     """
 
     time_unix_nano: int
+    """When the last process ended."""
     attempt: int
+    """The attempt that ended."""
     outcome: Outcome
+    """The outcome of the rank that ended badly first; finished if none did."""
     error: str = ""
+    """Type and message of the exception, name of the signal, or which process was lost; empty if finished."""
     exit_code: int = 0
+    """0 if finished; if failed, the argument of `sys.exit`, else 1; 128 plus the number of the signal that ended it;
+    255 if lost by an unknown one.
+    """
 
 
 class Process(msgspec.Struct, frozen=True, tag="process"):
-    """A process that takes part in an attempt; exported when it begins, and again when more is known of it.
+    """A process that takes part in an attempt; exported when it begins, and again when more is known of it."""
 
-    Attributes:
-        attempt: The attempt.
-        role: Its role; empty for a trainer rank.
-        rank: Its rank.
-        world_size: Number of ranks of the training.
-        host: Name of its machine.
-        pid: Its process id.
-        started_unix_nano: When it started to record.
-        devices: Names of its accelerators, as far as they are known.
-        ended_unix_nano: When it ended; `None` while it runs.
-        outcome: How it ended; `None` while it runs.
-        error: As in `Ended`.
-        exit_code: As in `Ended`.
+    attempt: int
+    """The attempt."""
+    role: str
+    """Its role; empty for a trainer rank."""
+    rank: int
+    """Its rank."""
+    world_size: int
+    """Number of ranks of the training."""
+    host: str
+    """Name of its machine."""
+    pid: int
+    """Its process id."""
+    started_unix_nano: int
+    """When it started to record."""
+    devices: tuple[str, ...] = ()
+    """Names of its accelerators, as far as they are known."""
+    ended_unix_nano: int | None = None
+    """When it ended; `None` while it runs."""
+    outcome: Outcome | None = None
+    """How it ended; `None` while it runs."""
+    error: str = ""
+    """As in `Ended`."""
+    exit_code: int = 0
+    """As in `Ended`."""
+    cause: DeathCause = ""
+    """Why it ended without a report; empty if it is unknown, or if it reported its end."""
+    ended_step: int | None = None
+    """The step in which it ended badly; `None` outside of any."""
+    ended_phase: str = ""
+    """The phase in which it ended badly, the innermost one; empty outside of any."""
+    down_order: int = 0
+    """Its place among the processes of its attempt that ended badly, from 1; 0 if it did not."""
+
+
+WaitCause = Literal["", "dead", "ended", "circle"]
+"""Why a wait can never end: who owes it is dead, has ended, or waits in turn; empty if it can, or if it is unknown."""
+
+
+class Hang(msgspec.Struct, frozen=True, tag="hang"):
+    """A process that made no progress; exported when the verdict is reached, when more is known of it, and at its end.
+
+    A later item with the same `of` takes the place of an earlier one.
     """
 
     attempt: int
+    """The attempt."""
     role: str
+    """Role of the process; empty for a trainer rank."""
     rank: int
-    world_size: int
+    """Rank of the process."""
     host: str
+    """Name of its machine."""
     pid: int
+    """Its process id."""
+    step: int | None
+    """The step that it is in; `None` outside of any."""
+    phase: str
+    """The phase that it is in; empty outside of any."""
+    part: str
+    """The part of the phase; empty if it is in none."""
     started_unix_nano: int
-    devices: tuple[str, ...] = ()
+    """When it made progress last: it came to this place, or recorded something there."""
+    time_unix_nano: int
+    """When this was found."""
+    kind: Literal["hung", "silent"]
+    """The word "silent" if nothing arrives from its machine, so that it may be well; otherwise "hung"."""
+    scope: Literal["process", "job"]
+    """The word "job" if no rank makes progress, otherwise "process"."""
+    evidence: str = ""
+    """Its activity, in words."""
+    cause: WaitCause = ""
+    """Why its wait can never end; empty if that is unknown."""
+    culprits: tuple[str, ...] = ()
+    """The processes or servers that this is due to; empty if they are unknown."""
     ended_unix_nano: int | None = None
-    outcome: Outcome | None = None
-    error: str = ""
-    exit_code: int = 0
+    """When it ended; `None` while it lasts."""
+    ending: Literal["", "resumed", "over"] = ""
+    """How it ended: "resumed" if the process made progress again, "over" if it died or ended; empty while it lasts."""
+
+    @property
+    def of(self) -> tuple[object, ...]:
+        """Identity of the hang in its run: the process, the place, and when the process made progress last."""
+        process = (self.attempt, self.role, self.rank, self.host, self.pid)
+        return (*process, self.phase, self.part, self.started_unix_nano)
 
 
 class Environment(msgspec.Struct, frozen=True, tag="environment"):
-    """The software of an attempt: versions of packages, the source and its state, the launcher and the command.
-
-    Attributes:
-        attempt: The attempt.
-        time_unix_nano: When it was found.
-        host: Name of the machine that it was found on.
-        values: Values by name, such as `package.torch`; without secrets.
-    """
+    """The software of an attempt: versions of packages, the source and its state, the launcher and the command."""
 
     attempt: int
+    """The attempt."""
     time_unix_nano: int
+    """When it was found."""
     host: str
+    """Name of the machine that it was found on."""
     values: dict[str, str]
+    """Values by name, such as `package.torch`; without secrets."""
 
 
 class Trajectory(msgspec.Struct, frozen=True, tag="trajectory"):
-    """A trajectory that a rank trained on or dropped in a step.
-
-    Attributes:
-        attempt: The attempt.
-        step: Iteration of the RL loop.
-        time_unix_nano: When it was recorded.
-        rank: Rank of the process that recorded it.
-        outcome: `trained`, or the reason why it was dropped.
-        policy_version: Version of the policy that is trained; -1 if unknown.
-        trace_id: Its trace, 32 hex digits; empty if it has none.
-        span_id: Its root span, 16 hex digits; empty if it has none.
-        reward: Its reward; NaN if unknown.
-        tokens: Tokens that were generated for it.
-        versions: Versions of the policies that generated it (-1: unknown), each with its tokens.
-        number: Its number among those that the rank recorded at once.
-        prompt_id: Identity of its prompt; empty if unknown.
-        group_id: Identity of its group; empty if unknown.
-        row: The row of the dataset that it is of; empty if unknown.
-        advantage: Its advantage; NaN if unknown.
-        loss: Its loss; NaN if unknown.
-        components: The parts of its reward, by name.
-        sampled: If false, trace sampling left out its trace: only exporters with `everything` get it.
-    """
+    """A trajectory that a rank trained on or dropped in a step."""
 
     attempt: int
+    """The attempt."""
     step: int
+    """Iteration of the RL loop."""
     time_unix_nano: int
+    """When it was recorded."""
     rank: int
+    """Rank of the process that recorded it."""
     outcome: str
+    """`trained`, or the reason why it was dropped."""
     policy_version: int
+    """Version of the policy that is trained; -1 if unknown."""
     trace_id: str = ""
+    """Its trace, 32 hex digits; empty if it has none."""
     span_id: str = ""
+    """Its root span, 16 hex digits; empty if it has none."""
     reward: float = float("nan")
+    """Its reward; NaN if unknown."""
     tokens: int = 0
+    """Tokens that were generated for it."""
     versions: tuple[tuple[int, int], ...] = ()
+    """Versions of the policies that generated it (-1: unknown), each with its tokens."""
     number: int = 0
+    """Its number among those that the rank recorded at once."""
     prompt_id: str = ""
+    """Identity of its prompt; empty if unknown."""
     group_id: str = ""
+    """Identity of its group; empty if unknown."""
     row: str = ""
+    """The row of the dataset that it is of; empty if unknown."""
     advantage: float = float("nan")
+    """Its advantage; NaN if unknown."""
     loss: float = float("nan")
+    """Its loss; NaN if unknown."""
     components: dict[str, float] = {}
+    """The parts of its reward, by name."""
     sampled: bool = True
+    """If false, trace sampling left out its trace: only exporters with `everything` get it."""
 
 
 class Message(msgspec.Struct, frozen=True, tag="message"):
@@ -315,48 +360,46 @@ class Message(msgspec.Struct, frozen=True, tag="message"):
 
     Tokens and what belongs to them are packed, because a message has thousands: `array("d", message.logprobs)` has the
     numbers. They are empty if they were not recorded.
-
-    Attributes:
-        attempt: The attempt.
-        step: The step that trained on the trajectory or dropped it; otherwise the step that was open.
-        time_unix_nano: When it was recorded.
-        role: Role of the process; empty for a trainer rank.
-        rank: Rank of the process.
-        trace_id: Trace of the trajectory, 32 hex digits.
-        span_id: Span of the trajectory, 16 hex digits.
-        number: Its place in the trajectory, from 0.
-        author: "system", "user", "assistant", "tool", or another author.
-        name: Name of the tool; empty if it has none.
-        text: The text, without secrets.
-        cut: Number of characters that were cut from its end.
-        calls: Tool calls in JSON; empty if there are none.
-        policy_version: Version of the policy that wrote it; -1 if unknown.
-        tokens: Ids of its tokens, as native 32-bit integers (`array("i")`).
-        logprobs: Log-probability of each token in the inference engine, as native doubles (`array("d")`).
-        trainer_logprobs: Log-probability of each token in the trainer, as native doubles.
-        mask: One byte for each token: 1 if it is trained on, otherwise 0.
-        pieces: The text of each token; empty if they were not recorded.
     """
 
     attempt: int
+    """The attempt."""
     step: int
+    """The step that trained on the trajectory or dropped it; otherwise the step that was open."""
     time_unix_nano: int
+    """When it was recorded."""
     role: str
+    """Role of the process; empty for a trainer rank."""
     rank: int
+    """Rank of the process."""
     trace_id: str
+    """Trace of the trajectory, 32 hex digits."""
     span_id: str
+    """Span of the trajectory, 16 hex digits."""
     number: int
+    """Its place in the trajectory, from 0."""
     author: str
+    """One of "system", "user", "assistant", "tool", or another author."""
     name: str = ""
+    """Name of the tool; empty if it has none."""
     text: str = ""
+    """The text, without secrets."""
     cut: int = 0
+    """Number of characters that were cut from its end."""
     calls: str = ""
+    """Tool calls in JSON; empty if there are none."""
     policy_version: int = -1
+    """Version of the policy that wrote it; -1 if unknown."""
     tokens: bytes = b""
+    """Ids of its tokens, as native 32-bit integers (`array("i")`)."""
     logprobs: bytes = b""
+    """Log-probability of each token in the inference engine, as native doubles (`array("d")`)."""
     trainer_logprobs: bytes = b""
+    """Log-probability of each token in the trainer, as native doubles."""
     mask: bytes = b""
+    """One byte for each token: 1 if it is trained on, otherwise 0."""
     pieces: tuple[str, ...] = ()
+    """The text of each token; empty if they were not recorded."""
 
 
 class SpanEvent(msgspec.Struct, frozen=True):
@@ -376,51 +419,67 @@ class SpanLink(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, frozen=True, tag="span"):
-    """A finished span.
-
-    Attributes:
-        name: The OpenTelemetry name, with low cardinality.
-        trace_id: 32 hex digits.
-        span_id: 16 hex digits.
-        parent_id: 16 hex digits, or empty for a root.
-        start_unix_nano: When it started.
-        end_unix_nano: When it ended.
-        attributes: Its attributes.
-        error: The error message, which implies the status Error; `None` without an error.
-        kind: OpenTelemetry's `SpanKind` as a number of the API (0 is INTERNAL).
-        events: Events inside it.
-        links: Links to other spans.
-        scope: Name and version of the tracer that created it; empty for otel-rl itself.
-        resource: OpenTelemetry resource attributes of another program that sent it, such as an inference server; empty
-            for the run's own processes.
-        ok: If true, the status was set to OK explicitly.
-        sampled: If false, trace sampling left it out: only exporters with `everything` get it.
-    """
+    """A finished span."""
 
     name: str
+    """The OpenTelemetry name, with low cardinality."""
     trace_id: str
+    """32 hex digits."""
     span_id: str
+    """16 hex digits."""
     parent_id: str
+    """16 hex digits, or empty for a root."""
     start_unix_nano: int
+    """When it started."""
     end_unix_nano: int
+    """When it ended."""
     attributes: dict[str, AttributeValue] = {}
+    """Its attributes."""
     error: str | None = None
+    """The error message, which implies the status Error; `None` without an error."""
     kind: int = 0
+    """OpenTelemetry's `SpanKind` as a number of the API (0 is INTERNAL)."""
     events: tuple[SpanEvent, ...] = ()
+    """Events inside it."""
     links: tuple[SpanLink, ...] = ()
+    """Links to other spans."""
     scope: tuple[str, str] = ("", "")
+    """Name and version of the tracer that created it; empty for otel-rl itself."""
     resource: dict[str, AttributeValue] = {}
+    """OpenTelemetry resource attributes of another program that sent it, such as an inference server; empty for the
+    run's own processes.
+    """
     ok: bool = False
+    """If true, the status was set to OK explicitly."""
     sampled: bool = True
+    """If false, trace sampling left it out: only exporters with `everything` get it."""
+    own_ns: int | None = None
+    """Of a phase or a part of one, the nanoseconds in which no phase that began later was open in its process; `None`
+    if that is unknown.
+    """
 
 
-Item = Row | Machine | Recorded | Params | Table | Event | Span | Ended | Process | Environment | Trajectory | Message
+Item = (
+    Row
+    | Machine
+    | Recorded
+    | Params
+    | Table
+    | Event
+    | Span
+    | Ended
+    | Process
+    | Hang
+    | Environment
+    | Trajectory
+    | Message
+)
 """Anything that an exporter may export."""
 
 Identity = tuple[object, ...]
 
 
-def identity(item: Item) -> Identity:
+def identity(item: Item) -> Identity:  # noqa: PLR0912  # a case for each kind
     """Return a value that is unique to the item in its run, and that is the same if the item is created again."""
     match item:
         case Row():
@@ -441,7 +500,9 @@ def identity(item: Item) -> Identity:
             return ("ended", item.attempt, item.time_unix_nano)
         case Process():
             who = (item.attempt, item.role, item.rank, item.host, item.pid, item.started_unix_nano)
-            return ("process", *who, item.devices, item.ended_unix_nano)
+            return ("process", *who, item.devices, item.ended_unix_nano, item.outcome, item.down_order)
+        case Hang():
+            return ("hang", *item.of, item.time_unix_nano)
         case Environment():
             return ("environment", item.attempt, item.host, item.time_unix_nano)
         case Trajectory():
@@ -454,10 +515,11 @@ class Identities:
     """A compact set of identities, for the items that a backend holds; 8 bytes each."""
 
     def __init__(self, identities: Iterable[Identity]) -> None:
-        self._hashes = array("q", sorted({hash(one) for one in identities}))
+        # Python salts hashes of texts in each process, so the set cannot be stored.
+        self._hashes = array("q", sorted({hash(identity) for identity in identities}))
 
-    def __contains__(self, one: Identity) -> bool:
-        sought = hash(one)
+    def __contains__(self, identity: Identity) -> bool:
+        sought = hash(identity)
         place = bisect_left(self._hashes, sought)
         return place < len(self._hashes) and self._hashes[place] == sought
 
@@ -555,16 +617,14 @@ class MetricsReader(Protocol):
     It is registered under the entry point group `otel_rl_metric_reader`, and created in the agent as
     `factory(run, **options)`.
 
-    Attributes:
-        reader: An OpenTelemetry SDK `MetricReader`.
-        address: The address of a pull endpoint; empty for a push exporter.
-
     A push exporter may also have `failures` (their number), `causes` (their number by type of error), `refused` (the
     number of refused metrics) and `last_error` (the last message).
     """
 
     reader: Any
+    """An OpenTelemetry SDK `MetricReader`."""
     address: str | None
+    """The address of a pull endpoint; empty for a push exporter."""
 
     def shutdown(self) -> None:
         """Release the resources that `reader.shutdown` does not release."""

@@ -11,13 +11,15 @@ from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from otel_rl.errors import SettingsError
 from otel_rl.export import AttributeValue, Cell
-from otel_rl.journal.records import (
+from otel_rl.recorder.directory.directory import at, place_of
+from otel_rl.recorder.errors import SettingsError
+from otel_rl.recorder.journal.records import (
+    TOKEN_LISTS,
     AnyRecord,
     Configured,
     Consumed,
@@ -34,14 +36,13 @@ from otel_rl.journal.records import (
     Tabled,
     Wrote,
 )
-from otel_rl.setup.directory import at, place_of
-from otel_rl.trainer import opening
-from otel_rl.trainer.current import current
+from otel_rl.recorder.trainer import opening
+from otel_rl.recorder.trainer.current import current
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_rl.setup.settings import Settings
+    from otel_rl.recorder.settings.settings import Settings
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -54,23 +55,20 @@ class Value(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A step, a phase, a trajectory or a span of a library.
-
-    Attributes:
-        name: Name of the span; of a part, that of its phase.
-        step: Number of the step; `None` outside of a step.
-        part: Name of the part of a phase; empty for the phase itself.
-        seconds: Duration; `None` while the span is open.
-        attributes: Its attributes.
-        error: Type and text of the exception that left it.
-    """
+    """A step, a phase, a trajectory or a span of a library."""
 
     name: str
+    """Name of the span; of a part, that of its phase."""
     step: int | None
+    """Number of the step; `None` outside of a step."""
     part: str = ""
+    """Name of the part of a phase; empty for the phase itself."""
     seconds: float | None = None
+    """Duration; `None` while the span is open."""
     attributes: dict[str, AttributeValue] = {}
+    """Its attributes."""
     error: tuple[str, str] | None = None
+    """Type and text of the exception that left it."""
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -124,28 +122,30 @@ class Captured:
     @property
     def values(self) -> list[Value]:
         """All logged values."""
-        found: list[Value] = []
+        values: list[Value] = []
         for record in self._records():
             if isinstance(record, Logged):
-                found += [Value(name, record.step, value, record.weight) for name, value in record.values.items()]
+                values += [Value(name, record.step, value, record.weight) for name, value in record.values.items()]
             elif isinstance(record, Observed):
-                found += [Value(name, record.step, tuple(array("d", many))) for name, many in record.values.items()]
-        return found
+                values += [
+                    Value(name, record.step, tuple(array("d", numbers))) for name, numbers in record.values.items()
+                ]
+        return values
 
     def value(self, name: str, step: int | None = None) -> int | float | tuple[float, ...] | None:
         """Return the last value of a metric, at a step if one is given; `None` if there is none."""
-        found = [one.value for one in self.values if one.name == name and step in (None, one.step)]
-        return found[-1] if found else None
+        values = [logged.value for logged in self.values if logged.name == name and step in (None, logged.step)]
+        return values[-1] if values else None
 
     @property
     def steps(self) -> list[Span]:
         """All steps."""
-        found: list[Span] = []
+        steps: list[Span] = []
         for journal in self._journals:
             ended = {record.step: record for record in journal.records if isinstance(record, StepEnded)}
             started = [record for record in journal.records if isinstance(record, StepStarted)]
-            found += [_span("rl.loop", "", one.step, one, ended.get(one.step)) for one in started]
-        return found
+            steps += [_span("rl.loop", "", start.step, start, ended.get(start.step)) for start in started]
+        return steps
 
     @property
     def phases(self) -> list[Span]:
@@ -160,43 +160,44 @@ class Captured:
     @property
     def events(self) -> list[Event]:
         """All events."""
-        return [Event(one.name, one.step, one.attributes) for one in self._records() if isinstance(one, Happened)]
+        return [
+            Event(record.name, record.step, record.attributes)
+            for record in self._records()
+            if isinstance(record, Happened)
+        ]
 
     @property
     def params(self) -> dict[str, bool | int | float | str | None]:
         """All hyper-parameters, flattened, as trackers get them."""
-        found = [record.values for record in self._records() if isinstance(record, Configured)]
-        return {name: value for values in found for name, value in values.items()}
+        configured = [record.values for record in self._records() if isinstance(record, Configured)]
+        return {name: value for values in configured for name, value in values.items()}
 
     @property
     def tables(self) -> list[Table]:
         """All tables."""
-        found = (record for record in self._records() if isinstance(record, Tabled))
-        return [Table(one.name, one.step, one.columns, one.rows) for one in found]
+        records = (record for record in self._records() if isinstance(record, Tabled))
+        return [Table(record.name, record.step, record.columns, record.rows) for record in records]
 
     @property
     def trajectories(self) -> list[Trajectories]:
         """The trajectories that were trained on or dropped."""
-        found = (record for record in self._records() if isinstance(record, Consumed))
+        records = (record for record in self._records() if isinstance(record, Consumed))
         return [
             Trajectories(
-                *(one.step, one.outcome, _doubles(one.rewards), sum(array("q", one.segments)[2::3])),
-                *(_doubles(one.advantages), _doubles(one.losses), tuple(map(_doubles, one.logprobs))),
+                *(record.step, record.outcome, _doubles(record.rewards), sum(array("q", record.segments)[2::3])),
+                *(_doubles(record.advantages), _doubles(record.losses), tuple(map(_doubles, record.logprobs))),
             )
-            for one in found
+            for record in records
         ]
 
     @property
     def messages(self) -> list[Message]:
         """All messages of trajectories."""
         return [
-            Message(
-                *(one.author, one.text, one.name, one.calls, tuple(array("i", one.tokens))),
-                *(_doubles(one.logprobs), tuple(map(bool, one.mask)), tuple(one.pieces)),
-            )
+            Message(**{name: _plain(name, getattr(message, name)) for name in Message.__struct_fields__})
             for record in self._records()
             if isinstance(record, Wrote)
-            for one in record.messages
+            for message in record.messages
         ]
 
     @property
@@ -204,12 +205,14 @@ class Captured:
         """Number of refused calls, or parts of calls, as `Run.refused` has them."""
         counts = Counter[str]()
         for journal in self._journals:
-            counts.update(next((one.counts for one in reversed(journal.records) if isinstance(one, Refusals)), {}))
+            counts.update(
+                next((record.counts for record in reversed(journal.records) if isinstance(record, Refusals)), {})
+            )
         return dict(counts)
 
     @property
     def outcomes(self) -> list[str]:
-        """How each run that has ended did: "finished", "failed" or "crashed"."""
+        """How each run that has ended did: "finished", "failed", "cancelled" or "crashed"."""
         return [record.outcome for record in self._records() if isinstance(record, Finished)]
 
     def _records(self) -> list[Record]:
@@ -219,9 +222,9 @@ class Captured:
         ended = {record.span_id: record for record in self._records() if isinstance(record, SpanEnded)}
         started = [record for record in self._records() if isinstance(record, SpanStarted)]
         return [
-            _span(one.name, one.part, one.step, one, ended.get(one.span_id))
-            for one in started
-            if (one.kind is None) is phases
+            _span(start.name, start.part, start.step, start, ended.get(start.span_id))
+            for start in started
+            if (start.kind is None) is phases
         ]
 
 
@@ -283,6 +286,14 @@ class _Session(opening.Unrecorded):
     def wait_until_delivered(self, _timeout: float) -> bool:
         """Return true: there is nothing to wait for."""
         return True
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return the value of a field of a message, whose lists of tokens are packed."""
+    if name not in TOKEN_LISTS:
+        return value
+    numbers = array(TOKEN_LISTS[name], value)
+    return tuple(map(bool, numbers) if name == "mask" else numbers)
 
 
 def _doubles(raw: bytes) -> tuple[float, ...]:

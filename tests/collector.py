@@ -109,7 +109,7 @@ def running(directory: Path) -> Iterator[Collector]:
 
 
 def free_port() -> int:
-    """Return a port of the loopback that is free now."""
+    """Return a port of the loopback that is free now; whoever asks the kernel for any port next may get it too."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

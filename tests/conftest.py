@@ -9,12 +9,15 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 import otel_rl
-from otel_rl.journal import modes
-from otel_rl.journal.reader import Reader
-from otel_rl.journal.records import AnyRecord, Record
+from otel_rl.recorder.files import modes
+from otel_rl.recorder.journal.reader import Reader
+from otel_rl.recorder.journal.records import AnyRecord, Record
+from tests.installed import differing
 from tests.processes import journal_of
+from tests.samples import IS_FRESH
 
 _LAUNCHERS = ("OTEL_", "SLURM_", "OMPI_", "PMIX_", "TORCHELASTIC_")
 _RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TRACEPARENT")
@@ -24,8 +27,20 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of torch spin while the
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-hypothesis.settings.register_profile("otel-rl", deadline=None)  # a busy machine is not a failure
+# A busy machine is not a failure. Everybody gets the same examples; `.ci/run` draws fresh ones, and keeps those that
+# failed, so that a test that it runs again fails again.
+_KEPT = DirectoryBasedExampleDatabase(Path(__file__).parents[1] / ".hypothesis" / "examples")
+hypothesis.settings.register_profile(
+    "otel-rl", deadline=None, derandomize=not IS_FRESH, database=_KEPT if IS_FRESH else None, print_blob=True
+)
 hypothesis.settings.load_profile("otel-rl")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
+    """Say, below failed tests, that entry points are not installed: what they name is then silently absent."""
+    if exitstatus and (names := differing()):
+        text = f"Not installed as pyproject.toml has them: {', '.join(names)}. Run: pip install -e ."
+        terminalreporter.write_line(text, red=True)
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from zlib import crc32
 
-from otel_rl.delivery.exporter_thread import ExporterThread
-from otel_rl.delivery.outbox import Outbox
-from otel_rl.delivery.plugins import find_exporter
 from otel_rl.export import Exporter, Item, RunInfo
+from otel_rl.recorder.delivery.exporter_thread import ExporterThread
+from otel_rl.recorder.delivery.outbox import Outbox
+from otel_rl.recorder.delivery.plugins import find_exporter
 from tests.collector import wait_for
 
 
@@ -23,12 +23,10 @@ class Agents:
 
     Attributes:
         place: The run directory.
-        thread: The exporter that was started last.
-        outbox: What it delivers.
     """
 
-    thread: ExporterThread
-    outbox: Outbox
+    thread: ExporterThread  # the exporter that was started last
+    outbox: Outbox  # what it delivers
 
     def __init__(self, place: Path) -> None:
         self.place = place

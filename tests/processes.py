@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from otel_rl.delivery.outbox import Batch
 from otel_rl.export import Item
-from otel_rl.journal.reader import Reader
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.delivery.outbox import OutboxBatch
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.journal.reader import Reader
 
 
 def start(
@@ -73,7 +73,7 @@ def journal_of(run_dir: Path, who: str = "rank0", attempt: int = 0) -> Path:
 
 def items_of(run_dir: Path) -> list[Item]:
     """Return everything that the agent made, from its outbox."""
-    reader = Reader(local_of(run_dir) / "outbox", Batch)
+    reader = Reader(local_of(run_dir) / "outbox", OutboxBatch)
     items: list[Item] = []
     while batches := reader.read():
         for batch in batches:

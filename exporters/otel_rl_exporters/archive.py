@@ -7,9 +7,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otel_rl.archive.lines import fit
 from otel_rl.export import Gone, Process, Refused
-from otel_rl.setup.parts import ARCHIVE
+from otel_rl.recorder.archive.lines import fit
+from otel_rl.recorder.directory.parts import ARCHIVE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,12 +36,12 @@ class ArchiveExporter:
     everything = True
 
     def __init__(self, run: RunInfo, limit: int = 4 << 30) -> None:
-        from otel_rl.archive.writer import Writer  # arro3
-        from otel_rl.setup import freed_memory  # in the agent alone: the trainer checks the options
+        from otel_rl.recorder.archive.writer import ArchiveWriter  # arro3
+        from otel_rl.recorder.files import freed_memory  # in the agent alone: the trainer checks the options
 
         freed_memory.lend_large_blocks()
         self._give_back = freed_memory.give_back
-        self._writer = Writer(Path(run.directory, ARCHIVE, run.machine or "local"), limit)
+        self._writer = ArchiveWriter(Path(run.directory, ARCHIVE, run.machine or "local"), limit)
         self._given = self._saved = 0
         self._saved_at = time.monotonic()
         self._is_awaited = False
@@ -106,10 +106,10 @@ class ArchiveExporter:
 
 def _by_kind(items: Sequence[Item]) -> list[list[Item]]:
     """Return items by their type, those of one type in their order."""
-    found: defaultdict[type[Item], list[Item]] = defaultdict(list)
+    by_kind: defaultdict[type[Item], list[Item]] = defaultdict(list)
     for item in items:
-        found[type(item)].append(item)
-    return [*found.values()]
+        by_kind[type(item)].append(item)
+    return [*by_kind.values()]
 
 
 def _has_ended(item: Item) -> bool:

@@ -9,9 +9,12 @@ import contextlib
 import time
 from collections import deque
 from functools import partial
+from importlib.metadata import version
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.export import Machine, Refused, Row
+from otel_rl.recorder.errors.sinks import log_of
 from otel_rl_exporters.swanlab import escape
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
     from otel_rl.export import Item, RunInfo
 
+logger = log_of(__name__)
 _PREFIX, _AXIS = "otel_rl/", "otel_rl/step"
 _LOOK_S = 0.5
 """Seconds between two checks of the trainer's run when there is nothing new. Each check calls W&B's service."""
@@ -55,6 +59,8 @@ class AttachedWandb:
         self._run = active
         self._run.define_metric(_AXIS)
         self._run.define_metric(f"{_PREFIX}*", step_metric=_AXIS, step_sync=False)
+        lost = "rows after the end of the trainer's W&B run are lost"
+        self._is_finished = _private("wandb", active, "_is_finished", otherwise=False, effect=lost)
         self._given = 0
         self._waiting: deque[tuple[int, dict[str, Any]]] = deque()  # with the number of items before it
         self._in_next_row: int | None = None
@@ -69,7 +75,7 @@ class AttachedWandb:
         """
         for item in items:
             if (values := _measured(item)) and isinstance(item, Row | Machine):
-                if self._is_finished:
+                if self._is_finished():
                     raise Refused("the trainer has finished its W&B run; call finish() of otel-rl's run first")
                 axis = _AXIS if isinstance(item, Row) else f"{_PREFIX}{item.axis}"
                 self._waiting.append((self._given, {**values, axis: item.step}))
@@ -79,7 +85,7 @@ class AttachedWandb:
 
     def durable(self) -> int:
         """Return the number of items in history rows that the trainer has logged."""
-        if time.monotonic() - self._looked_at > _LOOK_S and not self._is_finished:
+        if time.monotonic() - self._looked_at > _LOOK_S and not self._is_finished():
             self._log_one()
         if self._in_next_row is not None:
             return self._in_next_row
@@ -91,6 +97,7 @@ class AttachedWandb:
             self._run.log({}, commit=True)  # the last row waits for a history row of the trainer, which does not come
         self._in_next_row = None
         while self._waiting:
+            # Removed after the call: a row for which W&B raises is still the first one, and not durable.
             self._run.log(self._waiting[0][1])
             self._waiting.popleft()
 
@@ -105,10 +112,6 @@ class AttachedWandb:
             self._run.log(self._waiting[0][1], commit=False)
             self._in_next_row, _ = self._waiting.popleft()
             self._logged_at = self._run.step  # read again: the trainer may have logged in between
-
-    @property
-    def _is_finished(self) -> bool:
-        return bool(getattr(self._run, "_is_finished", False))
 
 
 class AttachedMlflow:
@@ -127,10 +130,10 @@ class AttachedMlflow:
         """
         import mlflow
 
-        found = mlflow.active_run()
-        if found is None:
+        active = mlflow.active_run()
+        if active is None:
             raise ValueError("there is no MLflow run to attach to; call mlflow.start_run() before otel_rl.init()")
-        return partial(cls, active=found.info.run_id)
+        return partial(cls, active=active.info.run_id)
 
     def __init__(self, run: RunInfo, *, active: str = "") -> None:
         import mlflow
@@ -142,14 +145,14 @@ class AttachedMlflow:
 
     def export(self, items: Sequence[Item]) -> None:
         """Log the measured values of the rows among `items`."""
-        found = [
+        metrics = [
             self._metric(name, float(value), item.time_unix_nano // 1_000_000, item.step)
             for item in items
             if isinstance(item, Row | Machine)
             for name, value in _measured(item).items()
         ]
-        for begin in range(0, len(found), 1000):
-            self._client.log_batch(self._run_id, metrics=found[begin : begin + 1000])
+        for begin in range(0, len(metrics), 1000):
+            self._client.log_batch(self._run_id, metrics=metrics[begin : begin + 1000])
 
     def shutdown(self) -> None:
         """Do nothing: the run is the trainer's."""
@@ -186,6 +189,8 @@ class AttachedSwanlab:
 
     def __init__(self, run: RunInfo, *, active: Any = None) -> None:
         self._run = active
+        late = "all rows are logged when otel-rl's run ends"
+        self._step = _private("swanlab", active, "_ctx._global_step", otherwise=-1, effect=late)
         self._given = 0
         self._waiting: deque[tuple[int, Row]] = deque()  # with the number of items before it
 
@@ -209,12 +214,28 @@ class AttachedSwanlab:
             self._waiting.popleft()
 
     def _log_due(self) -> None:
-        counter = getattr(getattr(self._run, "_ctx", None), "_global_step", -1)
-        while self._waiting and self._waiting[0][1].step <= counter:
+        step = self._step()
+        while self._waiting and self._waiting[0][1].step <= step:
             self._log(self._waiting.popleft()[1])
 
     def _log(self, row: Row) -> None:
         self._run.log({escape(name): float(value) for name, value in _measured(row).items()}, step=row.step)
+
+
+def _private(package: str, run: Any, path: str, *, otherwise: Any, effect: str) -> Callable[[], Any]:
+    """Return a function that reads an attribute which the tracker does not promise; warn if its version has none."""
+
+    def read() -> Any:
+        try:
+            return attrgetter(path)(run)
+        except AttributeError:
+            return otherwise
+
+    try:
+        attrgetter(path)(run)
+    except AttributeError:
+        logger.warning("the run of %s %s has no attribute %s: %s", package, version(package), path, effect)
+    return read
 
 
 def _measured(item: Item) -> dict[str, float]:

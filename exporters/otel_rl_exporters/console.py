@@ -7,8 +7,10 @@ import sys
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from otel_rl.errors.sinks import one_line
 from otel_rl.export import Event, Refused, Row, Table
+from otel_rl.recorder.convert.cells import cell_len, fit
+from otel_rl.recorder.errors.sinks import one_line
+from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 _MOST_VALUES = 8
 _LONGEST_CELL = 200
+_GAP = "   "
 
 
 class ConsoleExporter:
@@ -42,6 +45,7 @@ class ConsoleExporter:
         if not lines:
             return
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        # A terminal may lack characters of a name, and `print` would raise (tests/exporters/test_console.py).
         text = "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
         try:
             print(text, flush=True)  # noqa: T201 - it is what a console is for
@@ -83,27 +87,27 @@ def _event(event: Event) -> Iterable[str]:
 
 
 def _table(table: Table, most: int) -> Iterable[str]:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table as Drawn
-    from rich.text import Text
-
     shown = table.rows[:most]
-    more = table.cut_rows + len(table.rows) - len(shown)
-    drawn = Drawn(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in table.columns:
-        drawn.add_column(Text(_literal(column), no_wrap=True, overflow="ellipsis"))
-    for row in shown:
-        drawn.add_row(*(Text(_literal(cell), no_wrap=True, overflow="ellipsis") for cell in row))
-    yield f"table {_literal(table.name)}  step {table.step}" + (f"  +{more} rows" if more else "")
-    console = Console(width=shutil.get_terminal_size((120, 24)).columns, color_system=None)
-    with console.capture() as captured:
-        console.print(drawn)
-    yield from (line.rstrip() for line in captured.get().splitlines() if line.strip())
+    left_out = table.cut_rows + len(table.rows) - len(shown)
+    yield f"table {_literal(table.name)}  step {table.step}" + (f"  +{left_out} rows" if left_out else "")
+    texts = [[*map(_literal, row)] for row in (table.columns, *shown)]
+    widths = _fitted([max(map(cell_len, column)) for column in zip(*texts, strict=True)])
+    lines = [_GAP.join(map(fit, row, widths)) for row in texts]
+    lines.insert(1, "-" * cell_len(lines[0]))
+    yield from (f" {line}".rstrip() for line in lines)
+
+
+def _fitted(widths: Sequence[int]) -> list[int]:
+    """Return the widths of columns that the terminal has room for: the widest become narrower."""
+    room = shutil.get_terminal_size((120, 24)).columns - 1 - len(_GAP) * (len(widths) - 1)
+    longest = max(widths, default=0)
+    while longest > 1 and sum(min(width, longest) for width in widths) > room:
+        longest -= 1
+    return [min(width, longest) for width in widths]
 
 
 def _literal(cell: Cell) -> str:
-    text = "" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+    text = "" if cell is None else wording.number(cell) if isinstance(cell, float) else str(cell)
     return one_line(text[:_LONGEST_CELL])
 
 
@@ -115,4 +119,4 @@ def _first(values: Mapping[str, object]) -> Iterable[str]:
 
 
 def _pair(name: str, value: object) -> str:
-    return f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+    return f"{name} {wording.number(value)}" if isinstance(value, float) else f"{name} {value}"

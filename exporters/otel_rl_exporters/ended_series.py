@@ -48,17 +48,19 @@ class KnownSeries:
         for key in list(self._ended)[: max(0, len(self._ended) - _MOST_WAITING)]:
             del self._ended[key]
             self.dropped += 1
-        before, self._known = self._known, {key: (one, point) for one in collected for key, point in _points(one)}
+        before = self._known
+        self._known = {key: (metric, point) for metric in collected for key, point in _points(metric)}
         self._ended = {k: v for k, v in (self._ended | before).items() if k not in self._known}
         # The Collector's Prometheus exporter reads a metric up to its first end, so each end is a metric of its own.
         return [
-            one._replace(metric=_with(one.metric, [_end(last)]), has_ended=True) for one, last in self._ended.values()
+            metric._replace(metric=_with(metric.metric, [_end(last)]), has_ended=True)
+            for metric, last in self._ended.values()
         ]
 
     def arrived(self, ends: Iterable[One]) -> None:
         """Remove series whose ends the receiver has."""
-        for one in ends:
-            for key, _ in _points(one):
+        for ended in ends:
+            for key, _ in _points(ended):
                 self._ended.pop(key, None)
 
 

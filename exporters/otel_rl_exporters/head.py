@@ -13,10 +13,10 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from otel_rl.export import Machine, NotNow, Recorded, Refused
-from otel_rl.journal.record_events import INDEX, JOURNAL, MACHINE, Lost, from_machine, to_event
-from otel_rl.journal.records import AnyRecord
-from otel_rl.otlp.connection import Connection, check_files
-from otel_rl.setup import head, tokens
+from otel_rl.recorder.journal.record_events import INDEX, JOURNAL, MACHINE, Lost, from_machine, to_event
+from otel_rl.recorder.journal.records import AnyRecord
+from otel_rl.recorder.otlp.connection import Connection, check_files
+from otel_rl.recorder.settings import head, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

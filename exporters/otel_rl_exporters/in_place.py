@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from otel_rl.export import Gone
-from otel_rl.journal.modes import make_directory, open_file
+from otel_rl.recorder.files.modes import make_directory, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,12 +34,12 @@ class Appended:
         """
         if self.file < 0:
             return self._size
-        found = os.fstat(self.file)
-        if _of_path(self.path) != (found.st_dev, found.st_ino):
+        status = os.fstat(self.file)
+        if _of_path(self.path) != (status.st_dev, status.st_ino):
             raise Gone(f"{self.path} was removed or replaced")
-        if found.st_size < self._size:
-            raise Gone(f"{self.path} was truncated from {self._size} to {found.st_size} bytes")
-        return found.st_size
+        if status.st_size < self._size:
+            raise Gone(f"{self.path} was truncated from {self._size} to {status.st_size} bytes")
+        return status.st_size
 
     def wrote(self) -> None:
         """Remember the file's size. A smaller size later means that it was truncated."""
@@ -59,9 +59,11 @@ def append(written: Sequence[tuple[Appended, bytes | memoryview]]) -> None:
         Gone: One of the files was removed, replaced or truncated.
         OSError: A file cannot be written now.
     """
+    # All files are checked before the first one is written: `Gone` must leave nothing to undo.
     before = [(file, file.check()) for file, _ in written]
     try:
         for file, data in written:
+            # The last write before a full disk is short and raises nothing (tests/exporters/test_no_room.py).
             if data and os.write(file.file, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError:
@@ -72,7 +74,7 @@ def append(written: Sequence[tuple[Appended, bytes | memoryview]]) -> None:
         file.wrote()
 
 
-class Watched:
+class WatchedFile:
     """A file that another package writes or will write; `None` watches nothing."""
 
     def __init__(self, path: Path | None) -> None:
@@ -91,17 +93,18 @@ class Watched:
         """
         if self._path is None:
             return
-        found = _of_path(self._path)
+        identity = _of_path(self._path)
+        # The other package makes its file with the first write, which may come after this exporter was built.
         if self._known is None:
-            self._known = found
-        elif found != self._known:
+            self._known = identity
+        elif identity != self._known:
             raise Gone(f"{self._path} was removed or replaced")
 
 
 def _of_path(path: Path) -> tuple[int, int] | None:
     """Return device and inode of the file at a path, or `None` if there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

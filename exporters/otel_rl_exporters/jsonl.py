@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from otel_rl.convert.strict_json import spelled
 from otel_rl.export import MACHINE_AXES, Ended, Identities, Machine, Row, identity
-from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.recorder.convert.strict_json import spelled
+from otel_rl.recorder.files.atomic_files import write_atomically
 from otel_rl_exporters.in_place import Appended, append
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class JsonlExporter:
         self._ended = -1  # the attempt that it is of
         places = Path(run.directory, path), Path(run.directory, machine_path)
         self._rows, self._machine = self._files = [_open(place) for place in places]
-        self._held = Identities(found for place in places for found in _identities(place))
+        self._held = Identities(identity for place in places for identity in _identities(place))
 
     def holds(self, item: Item) -> bool:
         """Return whether the item had a line when the exporter was built."""
@@ -62,6 +62,7 @@ class JsonlExporter:
         machine = "".join(_machine_line(item) for item in items if isinstance(item, Machine)).encode()
         append([(self._rows, rows), (self._machine, machine)])
         for item in items:
+            # After the rows: a reader that sees the end must find all of them.
             self._show_end(item)
 
     def shutdown(self) -> None:
@@ -97,11 +98,11 @@ def _identities(place: Path) -> Iterator[Identity]:
     """Yield identity and time of the rows and measurements in a file, from the beginnings of its lines."""
     with place.open("rb") as lines:
         for line in lines:
-            if found := _ROW.match(line):
-                step, time, attempt, part = (int(group or 0) for group in found.groups())
+            if match := _ROW.match(line):
+                step, time, attempt, part = (int(group or 0) for group in match.groups())
                 yield ("row", attempt, step, part, time)
-            elif found := _MACHINE.match(line):
-                step, time = map(int, found.groups())
+            elif match := _MACHINE.match(line):
+                step, time = map(int, match.groups())
                 yield ("machine", step, time, time)
 
 

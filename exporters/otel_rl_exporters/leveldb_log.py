@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _BLOCK = 32768
 _FILE_HEADER = 7
 _HEADER = struct.Struct("<IHB")  # checksum, length, kind
-_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_FULL, _FIRST, _LAST = 1, 2, 4
 
 
 class LogReader:
@@ -47,6 +47,7 @@ class LogReader:
             at = end
             if kind in (_FULL, _LAST):
                 records.append(parts)
+                # Only whole records are passed: one whose last part is not written yet is read again later.
                 self._position = begin + at
         return records
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
-from otel_rl.errors import sinks
-from otel_rl.errors.texts import shown
-from otel_rl.otlp.answers import NOT_FOUND, Refusal
-from otel_rl.otlp.site import Answer
+from otel_rl.recorder.errors import sinks
+from otel_rl.recorder.errors.texts import shown
+from otel_rl.recorder.otlp.answers import NOT_FOUND, Refusal
+from otel_rl.recorder.otlp.site import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
     from prometheus_client.samples import Sample
 
-    from otel_rl.otlp.site import Request
+    from otel_rl.recorder.otlp.site import Request
 
 _PATHS = ("/", "/metrics")
 
@@ -29,15 +29,15 @@ _PATHS = ("/", "/metrics")
 class _Families:
     """The metrics of one collection, which encoders ask for as if they were a registry."""
 
-    def __init__(self, found: Iterable[Metric]) -> None:
-        self._found = list(found)
-        for family in self._found:
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = list(metrics)
+        for family in self._metrics:
             family.samples = [_harmless(sample) for sample in family.samples]
         self._pages: dict[tuple[str, bool], bytes] = {}
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics."""
-        return self._found
+        return self._metrics
 
     def page(self, accept: str, *, compressed: bool) -> tuple[bytes, str]:
         """Return the page in the format that a client accepts, and its content type; each is made once."""
@@ -90,6 +90,7 @@ class Pages:
             self._next = asyncio.create_task(self._collect(self._running))
         self.waiting += 1
         try:
+            # A client that disconnects cancels its own wait, not the collection that others wait for.
             families = await asyncio.shield(self._next)
         finally:
             self.waiting -= 1
@@ -107,6 +108,7 @@ class Pages:
     async def _collect(self, before: asyncio.Future[_Families] | None) -> _Families:
         if before is not None:
             await asyncio.wait([before])
+        # Set before the collection begins: a request during it must not get values from before the request.
         self._running, self._next = asyncio.current_task(), None
         return await asyncio.get_running_loop().run_in_executor(self._worker, lambda: _Families(self._source.collect()))
 

@@ -10,10 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.convert.strict_json import spelled
-from otel_rl.errors.sinks import shortened
 from otel_rl.export import Ended, Gone, Machine, Outcome, Params, Refused, Row, Table, values_of
-from otel_rl_exporters.in_place import Watched
+from otel_rl.recorder.convert.strict_json import spelled
+from otel_rl.recorder.errors.sinks import shortened
+from otel_rl_exporters.in_place import WatchedFile
 from otel_rl_exporters.table_places import TablePlaces
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ _RUN_ID_TAG = "rl.run.id"
 _ERROR_TAG = "rl.run.error"
 _LONGEST_TAG = 5000
 _LONGEST_DIRECTORY = 200  # bytes; file systems allow 255
-_STATUS: dict[Outcome, str] = {"finished": "FINISHED", "failed": "FAILED", "crashed": "KILLED", "lost": "KILLED"}
+_STATUS: dict[Outcome, str] = {"finished": "FINISHED", "cancelled": "KILLED"}
+"""The status of a run by its outcome; FAILED for the other outcomes."""
+_FAILED = "FAILED"
 _TABLES_TAG = "mlflow.loggedArtifacts"
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -52,7 +54,7 @@ class MlflowExporter:
     ranks that report late are in another artifact, `step_000012.part-1.json`.
 
     A resumed run has the metric `rl/attempt`, from 1, with the same step and time: the highest attempt of a step is the
-    valid one. A run that failed has the status FAILED. A run that a signal or a loss ended has the status KILLED. The
+    valid one. A run that was cancelled has the status KILLED; one that failed, crashed or was lost has FAILED. The
     tag `rl.run.error` has the reason.
 
     Args:
@@ -81,6 +83,7 @@ class MlflowExporter:
         artifact_location: str | None = None,
         tags: dict[str, str] | None = None,
     ) -> None:
+        # Before the import: MLflow starts its telemetry while it is imported.
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         from mlflow import MlflowClient
@@ -151,7 +154,7 @@ class MlflowExporter:
         """
         self._watched.check()
         try:
-            self._client.set_terminated(self._run_id, _STATUS[self._outcome])
+            self._client.set_terminated(self._run_id, _STATUS.get(self._outcome, _FAILED))
         except self._error as error:
             if not _is_final(error):
                 raise
@@ -168,15 +171,15 @@ class MlflowExporter:
         if attempt < self._attempt:
             return
         self._attempt, self._outcome = attempt, outcome
-        self._client.update_run(self._run_id, status=status or _STATUS[outcome])
+        self._client.update_run(self._run_id, status=status or _STATUS.get(outcome, _FAILED))
         if error or self._shows_error:
             self._client.set_tag(self._run_id, _ERROR_TAG, error[:_LONGEST_TAG])
             self._shows_error = bool(error)
 
     def _requests(self, items: Sequence[Item]) -> Iterator[Callable[[], None]]:
         points = (point for item in items if isinstance(item, Row | Machine) for point in self._points(item))
-        while some := list(islice(points, _METRICS_AT_ONCE)):
-            yield partial(self._client.log_batch, self._run_id, metrics=some)
+        while metrics := list(islice(points, _METRICS_AT_ONCE)):
+            yield partial(self._client.log_batch, self._run_id, metrics=metrics)
         for item in items:
             if isinstance(item, Params):
                 yield partial(self._log_params, {escape(name): str(value) for name, value in item.values.items()})
@@ -194,8 +197,9 @@ class MlflowExporter:
                     raise
             known = known or self._client.get_experiment_by_name(experiment)
         pattern = re.sub(r"['\"`\\]", "_", tags[_RUN_ID_TAG])  # a filter has no way to quote a quote
-        found = self._client.search_runs([known.experiment_id], filter_string=f"tags.`{_RUN_ID_TAG}` LIKE '{pattern}'")
-        for run_id in [run.info.run_id for run in found if run.data.tags[_RUN_ID_TAG] == tags[_RUN_ID_TAG]]:
+        runs = self._client.search_runs([known.experiment_id], filter_string=f"tags.`{_RUN_ID_TAG}` LIKE '{pattern}'")
+        # `_` and `%` in an id are wildcards of LIKE, which ignores case too: compare the tag itself.
+        for run_id in [run.info.run_id for run in runs if run.data.tags[_RUN_ID_TAG] == tags[_RUN_ID_TAG]]:
             self._client.update_run(run_id, status="RUNNING")
             return str(run_id)
         return str(self._client.create_run(known.experiment_id, run_name=name, tags=tags).info.run_id)
@@ -219,8 +223,8 @@ class MlflowExporter:
     def _log_params(self, values: dict[str, str]) -> None:
         fresh = {name: value[:_LONGEST_PARAM] for name, value in values.items() if name not in self._params}
         params = (self._param(name, value) for name, value in fresh.items())
-        while some := list(islice(params, _PARAMS_AT_ONCE)):
-            self._client.log_batch(self._run_id, params=some)
+        while batch := list(islice(params, _PARAMS_AT_ONCE)):
+            self._client.log_batch(self._run_id, params=batch)
         for name, value in values.items():
             if name in self._params and self._params[name] != value[:_LONGEST_PARAM]:
                 self._client.set_tag(self._run_id, shortened(f"changed.{name}", _LONGEST_NAME), value[:_LONGEST_PARAM])
@@ -233,23 +237,23 @@ def _uri(given: str | None) -> str:
 
 
 _SQLITE = "sqlite:///"
-_databases: dict[str, tuple[str, Watched]] = {}
+_databases: dict[str, tuple[str, WatchedFile]] = {}
 
 
-def _database(uri: str) -> tuple[str, Watched]:
+def _database(uri: str) -> tuple[str, WatchedFile]:
     """Return the URI with which MLflow opens the current file, and a watch for its replacement.
 
     MLflow keeps one connection for each spelling of a URI, also to a file that was removed.
     """
     if not uri.startswith(_SQLITE):
-        return uri, Watched(None)
+        return uri, WatchedFile(None)
     place, mark, options = uri.partition("?")
-    spelling, watched = _databases.get(uri) or (place, Watched(Path(place.removeprefix(_SQLITE))))
+    spelling, watched = _databases.get(uri) or (place, WatchedFile(Path(place.removeprefix(_SQLITE))))
     try:
         watched.check()
     except Gone:
         directory, slash, name = spelling.rpartition("/")
-        spelling, watched = f"{directory}{slash}./{name}", Watched(Path(place.removeprefix(_SQLITE)))
+        spelling, watched = f"{directory}{slash}./{name}", WatchedFile(Path(place.removeprefix(_SQLITE)))
     _databases[uri] = spelling, watched
     return f"{spelling}{mark}{options}", watched
 
@@ -278,7 +282,7 @@ def escape(name: str) -> str:
     `.x25.`; an empty name is `.x.`. Beyond 250 characters a name is cut and ends in a hash of itself, which
     `unescape` cannot undo.
     """
-    escaped = _NOT_ALLOWED.sub(lambda found: ".at." if found[0] == "@" else f".x{ord(found[0]):x}.", name)
+    escaped = _NOT_ALLOWED.sub(lambda match: ".at." if match[0] == "@" else f".x{ord(match[0]):x}.", name)
     return shortened(escaped, _LONGEST_NAME) or _EMPTY
 
 
@@ -286,7 +290,7 @@ def unescape(escaped: str) -> str:
     """Return the name from which `escape` made this one."""
     if escaped == _EMPTY:
         return ""
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else "@", escaped)
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "@", escaped)
 
 
 def _json(table: Table) -> str:

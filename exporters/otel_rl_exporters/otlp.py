@@ -33,8 +33,8 @@ from opentelemetry.trace import (
 
 from otel_rl import semconv
 from otel_rl.export import Ended, Event, NotNow, Params, Refused, Row, Span, Table, Trajectory
-from otel_rl.otlp.connection import connection
-from otel_rl.setup.otel_environment import batch_size, limits
+from otel_rl.recorder.otlp.connection import connection
+from otel_rl.recorder.settings.otel_environment import batch_size, limits
 from otel_rl_exporters.otlp_gen_ai import as_operation, evaluations
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from otel_rl.export import Cell, Item, RunInfo
-    from otel_rl.otlp.connection import Connection, Signal
-    from otel_rl.setup.otel_environment import Limits
+    from otel_rl.recorder.otlp.connection import Connection, Signal
+    from otel_rl.recorder.settings.otel_environment import OtelLimits
     from otel_rl_exporters.otlp_sender import Sender
 
 _LARGEST_TABLE = 1 << 17
@@ -158,16 +158,18 @@ def sender(where: Connection) -> Sender:
     return Sender(transport(where), encode, batch_size(os.environ, where.signal))
 
 
-def readable_spans(items: Sequence[Item], resource: Resource, most: Limits) -> list[tuple[int, ReadableSpan]]:
+def readable_spans(items: Sequence[Item], resource: Resource, most: OtelLimits) -> list[tuple[int, ReadableSpan]]:
     """Return the spans among `items` as objects of the SDK, each with its index."""
     spans = ((n, as_operation(item)) for n, item in enumerate(items) if isinstance(item, Span))
     return [(n, _readable_span(span, resource, most)) for n, span in spans]
 
 
-def readable_records(items: Sequence[Item], resource: Resource, most: Limits) -> list[tuple[int, ReadableLogRecord]]:
+def readable_records(
+    items: Sequence[Item], resource: Resource, most: OtelLimits
+) -> list[tuple[int, ReadableLogRecord]]:
     """Return the events among `items` as objects of the SDK, each with its index."""
-    each = ((n, one) for n, item in enumerate(items) for one in _shown(item))
-    records = [(n, log_record(one)) for n, one in each]
+    numbered = ((n, shown) for n, item in enumerate(items) for shown in _shown(item))
+    records = [(n, log_record(shown)) for n, shown in numbered]
     for _, record in records:
         record.attributes = _bounded(record.attributes or {}, most.record_attributes, most.record_text)
     return [(n, ReadableLogRecord(record, resource, _SCOPE)) for n, record in records]
@@ -179,7 +181,7 @@ def _shown(item: Item) -> Sequence[Row | Params | Table | Event | Ended]:
     return (item,) if isinstance(item, Row | Params | Table | Event | Ended) else ()
 
 
-def _readable_span(span: Span, resource: Resource, most: Limits) -> ReadableSpan:
+def _readable_span(span: Span, resource: Resource, most: OtelLimits) -> ReadableSpan:
     def within(attributes: dict[str, Any], count: int | None) -> Any:
         return _bounded(attributes, count, most.span_text)
 
@@ -190,6 +192,7 @@ def _readable_span(span: Span, resource: Resource, most: Limits) -> ReadableSpan
         name=span.name,
         context=_context(span.trace_id, span.span_id),
         parent=_context(span.trace_id, span.parent_id) if span.parent_id else None,
+        # Not `Resource.create`, which would give another program's span the attributes of this process.
         resource=Resource(span.resource) if span.resource else resource,
         attributes=within(span.attributes, most.span_attributes),
         events=BoundedList.from_seq(
@@ -305,4 +308,5 @@ def _first_rows(table: Table) -> list[list[Cell]]:
 
 def _signed(value: Any) -> Any:
     """Return the value as OTLP can carry it: its integers are signed and have 64 bits."""
+    # The encoder of the SDK raises for larger integers, and the whole row would be refused.
     return float(value) if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63 else value

@@ -40,6 +40,7 @@ def as_operation(span: Span) -> Span:
     if operation == "chat":
         attributes[semconv.GEN_AI_PROVIDER_NAME] = _PROVIDER
         attributes |= {semconv.GEN_AI_REQUEST_MODEL: target} if target else {}
+    # The trainer's own attributes win (tests/exporters/test_otlp_gen_ai.py).
     return replace(span, name=f"{operation} {target}".rstrip(), attributes=attributes | span.attributes)
 
 

@@ -22,10 +22,10 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.metrics.view import Aggregation, ExponentialBucketHistogramAggregation
 
-from otel_rl.errors.occasional import Occasional
-from otel_rl.errors.sinks import log_of
 from otel_rl.export import NotNow, Refused
-from otel_rl.otlp.connection import one_of
+from otel_rl.recorder.errors.occasional import Occasional
+from otel_rl.recorder.errors.sinks import log_of
+from otel_rl.recorder.otlp.connection import one_of
 from otel_rl_exporters.ended_series import KnownSeries, One, without_values
 from otel_rl_exporters.otlp_sender import Sender
 from otel_rl_exporters.otlp_transport import transport
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-    from otel_rl.otlp.connection import Connection
+    from otel_rl.recorder.otlp.connection import Connection
 
 logger = log_of(__name__)
 _TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
@@ -101,9 +101,12 @@ class OtlpMetricExporter(MetricExporter):
     def shutdown(self, timeout_millis: float = 30_000, timeout: float | None = None, **_: Any) -> None:
         """End all series, if their last values were sent, and close the connection; the SDK passes `timeout` in ms."""
         deadline = time.monotonic() + (timeout_millis if timeout is None else timeout) / 1000
+        # Before the lock: an export that waits for its next retry holds it, and would use up the time of the shutdown.
         self._closing.set()
         if self._sending.acquire(timeout=max(0.0, deadline - time.monotonic())):
             try:
+                # A receiver that lacks the last values would see nothing of the series but ends
+                # (tests/exporters/test_ended_series.py).
                 if not self._is_behind:
                     self._send([], deadline)
             finally:
@@ -149,8 +152,9 @@ class OtlpMetricExporter(MetricExporter):
 
 def _encoded(metrics: Sequence[One]) -> Any:
     """Return a request with these metrics, each within its resource and its scope."""
-    request = encode_metrics(_grouped(one for one in metrics if not one.has_ended))
-    request.MergeFrom(without_values(encode_metrics(_grouped(one for one in metrics if one.has_ended))))
+    # The SDK cannot encode a point without a value: the ends are encoded as usual, and marked in the request.
+    request = encode_metrics(_grouped(metric for metric in metrics if not metric.has_ended))
+    request.MergeFrom(without_values(encode_metrics(_grouped(metric for metric in metrics if metric.has_ended))))
     return request
 
 

@@ -14,14 +14,14 @@ from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExpo
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
 from otel_rl.export import Refused
-from otel_rl.otlp.connection import Connection
+from otel_rl.recorder.otlp.connection import Connection
 from otel_rl_exporters.otlp import SignalExporter, sender
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_rl.export import RunInfo
-    from otel_rl.otlp.connection import Signal
+    from otel_rl.recorder.otlp.connection import Signal
     from otel_rl_exporters.otlp_sender import Sender
 
 

@@ -24,17 +24,17 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
-from otel_rl.errors.sinks import one_line
-from otel_rl.errors.texts import type_of
-from otel_rl.otlp.signals import SERVICES, with_ids
+from otel_rl.recorder.errors.sinks import one_line
+from otel_rl.recorder.errors.texts import type_of
+from otel_rl.recorder.otlp.signals import SERVICES, with_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from google.protobuf.message import Message
 
-    from otel_rl.otlp.connection import Connection
-    from otel_rl.otlp.signals import Service
+    from otel_rl.recorder.otlp.connection import Connection
+    from otel_rl.recorder.otlp.signals import Service
 
 _RETRIED_STATUSES = (429, 502, 503, 504)
 _TOO_LARGE = 413
@@ -55,29 +55,23 @@ _USER_AGENT = (
 )
 
 
-class Answer(NamedTuple):
-    """The result of a request.
-
-    Attributes:
-        verdict: "taken": accepted, maybe in part. "later": the same request can be retried. "too_large": a smaller
-            request can be sent. "never": the request is refused.
-        message: The address and its message.
-        error_type: A status, or the type of an exception; `error.type` in metrics.
-        rejected: How many records of an accepted request were refused.
-        retry_after: Seconds that the server asked to wait; `None` if it did not.
-    """
+class ServerAnswer(NamedTuple):
+    """The result of a request."""
 
     verdict: Literal["taken", "later", "too_large", "never"]
-    message: str = ""
-    error_type: str = ""
-    rejected: int = 0
-    retry_after: float | None = None
+    """One of "taken": accepted, maybe in part. "later": the same request can be retried. "too_large": a smaller request
+    can be sent. "never": the request is refused.
+    """
+    message: str = ""  # the address and its message
+    error_type: str = ""  # a status, or the type of an exception; `error.type` in metrics
+    rejected: int = 0  # how many records of an accepted request were refused
+    retry_after: float | None = None  # seconds that the server asked to wait; `None` if it did not
 
 
 class Transport(Protocol):
     """Sends requests of one signal to one address."""
 
-    def send(self, request: Message) -> Answer:
+    def send(self, request: Message) -> ServerAnswer:
         """Send a request once, and return the answer."""
 
     def close(self) -> None:
@@ -108,7 +102,9 @@ class HttpTransport:
         self._session.trust_env = False  # otherwise REQUESTS_CA_BUNDLE and .netrc would override these settings
         self._session.headers.update({"User-Agent": _USER_AGENT} | connection.headers)
         self._session.headers["Content-Type"] = "application/json" if self._json else "application/x-protobuf"
+        # One that OTEL_EXPORTER_OTLP_HEADERS brought would say what is not true of the body.
         self._session.headers.pop("Content-Encoding", None)
+        # `requests` offers all encodings that are installed; `_read` decodes only this one.
         self._session.headers["Accept-Encoding"] = "gzip"
         if connection.compression != "none":
             self._session.headers["Content-Encoding"] = connection.compression
@@ -116,11 +112,12 @@ class HttpTransport:
         if connection.client_certificate:
             self._session.cert = (connection.client_certificate, connection.client_key or connection.client_certificate)
         if connection.proxies:
+            # `trust_env` is off, so what a proxy needs of the environment is read here.
             bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
             self._session.verify = connection.certificate or bundle or True
             self._session.proxies.update(requests.utils.get_environ_proxies(connection.endpoint))
 
-    def send(self, request: Message) -> Answer:
+    def send(self, request: Message) -> ServerAnswer:
         """Send a request once, and return the answer."""
         import requests
         import urllib3
@@ -133,10 +130,11 @@ class HttpTransport:
                 self._connection.endpoint,
                 data=_compressed(body, self._connection.compression),
                 timeout=limit,
+                # Otherwise `requests` reads the whole body first, however large it is (security/test_collector.py).
                 stream=True,
             ) as response:
-                said = _read(response.raw, None if limit is None else began + limit)
-                return self._answer(response.status_code, response.reason or "", response.headers, said)
+                answered = _read(response.raw, None if limit is None else began + limit)
+                return self._answer(response.status_code, response.reason or "", response.headers, answered)
         except (requests.RequestException, urllib3.exceptions.HTTPError, TimeoutError) as error:
             cause = _innermost(error)
             if limit is not None and isinstance(cause, TimeoutError | requests.Timeout):
@@ -150,27 +148,27 @@ class HttpTransport:
         """Close the connections."""
         self._session.close()
 
-    def _later(self, text: str, error_type: str) -> Answer:
-        return Answer("later", f"{self._connection.address}: {text}", error_type)
+    def _later(self, text: str, error_type: str) -> ServerAnswer:
+        return ServerAnswer("later", f"{self._connection.address}: {text}", error_type)
 
-    def _answer(self, status: int, reason: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    def _answer(self, status: int, reason: str, headers: Mapping[str, str], body: bytes) -> ServerAnswer:
         kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
         address = self._connection.address
         if 200 <= status < 300 and kind == "text/html":  # the records went nowhere
             text = f"{address}: {status} with a web page instead of OTLP: check the endpoint"
-            return Answer("never", text, "not_otlp")
+            return ServerAnswer("never", text, "not_otlp")
         if 200 <= status < 300:
             return _taken(address, self._parse(kind, body), self._service.rejected)
-        said, asked = _status(kind, body)
+        reason_given, asked = _status(kind, body)
         if status // 100 == 3:
-            said = f"redirected to {clean(headers.get('Location', 'nowhere'))}: set the endpoint to that"
-        message = f"{address}: {status} {clean(reason)}" + (f": {said}" if said else "")
+            reason_given = f"redirected to {clean(headers.get('Location', 'nowhere'))}: set the endpoint to that"
+        message = f"{address}: {status} {clean(reason)}" + (f": {reason_given}" if reason_given else "")
         if status == _TOO_LARGE:
-            return Answer("too_large", message, str(status))
+            return ServerAnswer("too_large", message, str(status))
         if status not in _RETRIED_STATUSES:
-            return Answer("never", message + _hint(self._connection, refused=status == 404), str(status))
+            return ServerAnswer("never", message + _hint(self._connection, refused=status == 404), str(status))
         after = _retry_after(headers.get("Retry-After"), time.time())
-        return Answer("later", message, str(status), retry_after=asked if after is None else after)
+        return ServerAnswer("later", message, str(status), retry_after=asked if after is None else after)
 
     def _parse(self, kind: str, body: bytes) -> Any:
         try:
@@ -212,10 +210,12 @@ class GrpcTransport:
         self._call = self._channel.unary_unary(
             f"/opentelemetry.proto.collector.{self._service.name}/Export",
             request_serializer=lambda request: request.SerializeToString(),
+            # A deserializer that raises makes gRPC log a traceback, and fail a call whose records were accepted
+            # (tests/security/test_collector.py).
             response_deserializer=lambda body: _decoded(self._service, body),
         )
 
-    def send(self, request: Message) -> Answer:
+    def send(self, request: Message) -> ServerAnswer:
         """Send a request once, and return the answer."""
         import grpc
 
@@ -230,7 +230,7 @@ class GrpcTransport:
         """Close the channel."""
         self._channel.close()
 
-    def _failed(self, error: Any) -> Answer:
+    def _failed(self, error: Any) -> ServerAnswer:
         code, details = error.code().name, clean(error.details() or "")
         packed = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
         _, asked = _status("application/x-protobuf", packed)
@@ -241,12 +241,13 @@ class GrpcTransport:
             text = "this is an HTTP port: set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, or use the gRPC port (4317)"
             message = f"{self._address}: {text}"
         if code == "RESOURCE_EXHAUSTED" and self._is_of_response(details):  # the server took the request and answered
-            return Answer("taken", f"{self._address}: its response was too large to be read", "partial_success")
+            return ServerAnswer("taken", f"{self._address}: its response was too large to be read", "partial_success")
         if code in ("RESOURCE_EXHAUSTED", "OUT_OF_RANGE") and asked is None and _LARGER.search(details):
-            return Answer("too_large", message, code)
+            return ServerAnswer("too_large", message, code)
+        # OTLP: RESOURCE_EXHAUSTED is retried only if the server sends RetryInfo; else it is full for good.
         if code in _RETRIED_CODES or (code == "RESOURCE_EXHAUSTED" and asked is not None):
-            return Answer("later", message, code, retry_after=asked)
-        return Answer("never", message + _hint(self._connection, refused=code == "UNIMPLEMENTED"), code)
+            return ServerAnswer("later", message, code, retry_after=asked)
+        return ServerAnswer("never", message + _hint(self._connection, refused=code == "UNIMPLEMENTED"), code)
 
     def _is_of_response(self, details: str) -> bool:
         of_client, of_either = _LARGE_RESPONSE
@@ -256,14 +257,14 @@ class GrpcTransport:
 class StdoutTransport:
     """OTLP in JSON, a request per line, on standard output."""
 
-    def send(self, request: Message) -> Answer:
+    def send(self, request: Message) -> ServerAnswer:
         """Print a request. After the reader of standard output has closed it, requests are refused."""
         try:
             sys.stdout.write(f"{_json(request)}\n")  # at once: exporters of other signals write too
             sys.stdout.flush()
         except BrokenPipeError:
-            return Answer("never", "standard output is closed", "refused")
-        return Answer("taken")
+            return ServerAnswer("never", "standard output is closed", "refused")
+        return ServerAnswer("taken")
 
     def close(self) -> None:
         """Do nothing: others use standard output too."""
@@ -283,13 +284,16 @@ def _decoded(service: Service, body: bytes) -> Any:
         return service.response()
 
 
-def _taken(address: str, response: Any, rejected: str) -> Answer:
+def _taken(address: str, response: Any, rejected: str) -> ServerAnswer:
     partial = response.partial_success
+    # The field is signed, and a hostile collector sends a negative count (tests/security/test_collector.py).
     count = max(0, getattr(partial, rejected))
     if not count and not partial.error_message:
-        return Answer("taken")
-    said = clean(partial.error_message) or "no reason given"
-    return Answer("taken", f"{address}: " + (f"rejected {count}: {said}" if count else said), "partial_success", count)
+        return ServerAnswer("taken")
+    reason = clean(partial.error_message) or "no reason given"
+    return ServerAnswer(
+        "taken", f"{address}: " + (f"rejected {count}: {reason}" if count else reason), "partial_success", count
+    )
 
 
 def _status(kind: str, body: bytes) -> tuple[str, float | None]:
@@ -298,7 +302,9 @@ def _status(kind: str, body: bytes) -> tuple[str, float | None]:
     try:
         if kind == "application/json":
             fields = json.loads(body)
-            delays = [one["retryDelay"] for one in fields.get("details", ()) if "RetryInfo" in one.get("@type", "")]
+            delays = [
+                detail["retryDelay"] for detail in fields.get("details", ()) if "RetryInfo" in detail.get("@type", "")
+            ]
             seconds = [float(text[:-1]) for text in delays if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?s", text)]
             return clean(str(fields.get("message", ""))), seconds[0] if seconds else None
         if kind in ("application/x-protobuf", "application/protobuf"):
@@ -348,6 +354,7 @@ def _read(raw: Any, deadline: float | None) -> bytes:
     if raw.headers.get("Content-Encoding") != "gzip":
         return bytes(body)
     try:
+        # With a limit: 1 MiB of gzip can hold 256 MiB (tests/security/test_collector.py).
         return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(body, _LARGEST_ANSWER)
     except zlib.error:
         return b""
@@ -361,10 +368,11 @@ def _compressed(body: bytes, compression: str) -> bytes:
 
 def _innermost(error: BaseException) -> BaseException:
     """Return the root cause: the error of the socket or the library."""
+    # A chain of causes can be a circle, which `raise … from …` allows.
     seen = {id(error)}
     while True:
         inside = [error.__cause__, error.__context__, getattr(error, "reason", None), *error.args]
-        deeper = next((one for one in inside if isinstance(one, BaseException) and id(one) not in seen), None)
+        deeper = next((cause for cause in inside if isinstance(cause, BaseException) and id(cause) not in seen), None)
         if deeper is None:
             return error
         seen.add(id(deeper))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 
 from otel_rl import semconv
-from otel_rl.setup import listeners, tokens
+from otel_rl.recorder.settings import listeners, tokens
 
 if TYPE_CHECKING:
     from otel_rl.export import RunInfo
@@ -42,11 +42,11 @@ class PrometheusReader:
     requires = ("prometheus_client",)
 
     def __init__(self, run: RunInfo, *, host: str = "127.0.0.1", port: int = 9464, insecure: bool = False) -> None:
-        from otel_rl.otlp.answers import Refusals
-        from otel_rl.otlp.gate import Gate
-        from otel_rl.otlp.serving import Serving  # the HTTP server, which the agent alone loads
+        from otel_rl.recorder.otlp.answers import RefusalCounter
+        from otel_rl.recorder.otlp.gate import Gate
+        from otel_rl.recorder.otlp.serving import Serving  # the HTTP server, which the agent alone loads
         from otel_rl_exporters.metrics_page import Pages
-        from otel_rl_exporters.prometheus_exemplars import Reader, WithExemplars
+        from otel_rl_exporters.prometheus_exemplars import ExemplarReader, WithExemplars
 
         is_local = listeners.is_loopback(host)
         valid = tokens.find(scrape=True)
@@ -55,7 +55,7 @@ class PrometheusReader:
         registry = CollectorRegistry()
         sockets, actual = _listen(host, port)
         self.address: str | None = f"{'https' if tls else 'http'}://{_shown(host)}:{actual}/metrics"
-        self.reader = Reader(
+        self.reader = ExemplarReader(
             registry=registry,
             scope_info_enabled=False,  # there is only one scope, so its labels would be the same on every series
             resource_attribute_filter=_LABELS.__contains__,
@@ -66,7 +66,7 @@ class PrometheusReader:
             sockets,
             self._pages,
             Gate(valid, host),
-            Refusals(),
+            RefusalCounter(),
             name="otel-rl-metrics",
             tls=tls,
             idle_s=_IDLE_S,
@@ -82,7 +82,7 @@ class PrometheusReader:
 
 def _listen(host: str, port: int) -> tuple[list[socket.socket], int]:
     """Return sockets on the first free port."""
-    from otel_rl.otlp.serving import listen
+    from otel_rl.recorder.otlp.serving import listen
 
     last = min(port + _PORTS, 1 << 16) - 1
     for candidate in range(port, last + 1):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from prometheus_client.samples import Sample
 
 
-class Reader(PrometheusMetricReader):
+class ExemplarReader(PrometheusMetricReader):
     """OTel's pull reader; `histograms` has the points of the last collection, by name on the page without unit."""
 
     def __init__(self, **options: Any) -> None:
@@ -31,7 +31,7 @@ class Reader(PrometheusMetricReader):
 
     def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
         resources = metrics_data.resource_metrics if metrics_data else ()
-        metrics = [metric for one in resources for scope in one.scope_metrics for metric in scope.metrics]
+        metrics = [metric for resource in resources for scope in resource.scope_metrics for metric in scope.metrics]
         self.histograms = {
             re.sub(r"\W", "_", metric.name): metric.data.data_points
             for metric in metrics
@@ -43,7 +43,7 @@ class Reader(PrometheusMetricReader):
 class WithExemplars:
     """The metrics of a registry, where each bucket of a histogram has the last exemplar that was recorded in it."""
 
-    def __init__(self, metrics: CollectorRegistry, reader: Reader) -> None:
+    def __init__(self, metrics: CollectorRegistry, reader: ExemplarReader) -> None:
         self._metrics, self._reader = metrics, reader
         self._last: dict[tuple[str, frozenset[tuple[str, str]]], Exemplar] = {}
 
@@ -51,10 +51,12 @@ class WithExemplars:
         """Collect the metrics."""
         for family in self._metrics.collect():
             name = family.name.removesuffix(f"_{family.unit}")
-            found = list(_of_buckets(self._reader.histograms.get(name, ())))
-            buckets = [n for n, sample in enumerate(family.samples) if sample.name.endswith("_bucket")] if found else []
-            if len(buckets) == len(found):
-                for n, exemplar in zip(buckets, found, strict=True):
+            exemplars = list(_of_buckets(self._reader.histograms.get(name, ())))
+            buckets = (
+                [n for n, sample in enumerate(family.samples) if sample.name.endswith("_bucket")] if exemplars else []
+            )
+            if len(buckets) == len(exemplars):
+                for n, exemplar in zip(buckets, exemplars, strict=True):
                     family.samples[n] = self._with(family.samples[n], exemplar)
             yield family
 
@@ -68,10 +70,10 @@ class WithExemplars:
 def _of_buckets(points: Iterable[Any]) -> Iterator[Exemplar | None]:
     """Yield the newest exemplar of each bucket, in the order of the samples."""
     for point in points:
-        found: list[Exemplar | None] = [None] * len(point.bucket_counts)
-        for one in point.exemplars:
-            if one.trace_id is not None:
-                ids = {"trace_id": format_trace_id(one.trace_id), "span_id": format_span_id(one.span_id)}
-                at = bisect_left(point.explicit_bounds, one.value)
-                found[at] = Exemplar(ids, one.value, one.time_unix_nano / 1e9)
-        yield from found
+        exemplars: list[Exemplar | None] = [None] * len(point.bucket_counts)
+        for exemplar in point.exemplars:
+            if exemplar.trace_id is not None:
+                ids = {"trace_id": format_trace_id(exemplar.trace_id), "span_id": format_span_id(exemplar.span_id)}
+                at = bisect_left(point.explicit_bounds, exemplar.value)
+                exemplars[at] = Exemplar(ids, exemplar.value, exemplar.time_unix_nano / 1e9)
+        yield from exemplars

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import time
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -12,9 +10,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import requests
 
-from otel_rl.errors.redaction import redacted
-from otel_rl.errors.sinks import one_line
 from otel_rl.export import Event, Refused
+from otel_rl.recorder.errors.sinks import one_line
+from otel_rl.recorder.files import programs
+from otel_rl.recorder.secrets import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +62,7 @@ class _Reaction:
 def _clean(name: str, value: AttributeValue) -> AttributeValue:
     """Return the value of an attribute without secrets."""
     if isinstance(value, list):
-        return [redacted(one, name) if isinstance(one, str) else one for one in value]
+        return [redacted(element, name) if isinstance(element, str) else element for element in value]
     return redacted(value, name) if isinstance(value, str) else value
 
 
@@ -95,17 +94,15 @@ class CommandExporter(_Reaction):
 
     def _react(self, event: bytes) -> None:
         try:
-            done = subprocess.run(
-                self._argv, input=event, capture_output=True, timeout=self._timeout, check=False, env=os.environ
-            )
-        except subprocess.TimeoutExpired as error:
+            done = programs.ask(self._argv, within=self._timeout, question=event)
+        except programs.TooLate as error:
             text = f"{self._argv[0]} did not end within {self._timeout:g} s, and was killed"
             raise Refused(text, error_type="timeout") from error
         except OSError as error:
             raise Refused(f"{self._argv[0]}: {error.strerror}", error_type="command") from error
         if done.returncode:
-            said = one_line(done.stderr.decode(errors="replace"))[-_LONGEST_ANSWER:]
-            raise Refused(f"{self._argv[0]} ended with {done.returncode}: {redacted(said)}", error_type="command")
+            output = one_line(done.stderr.decode(errors="replace"))[-_LONGEST_ANSWER:]
+            raise Refused(f"{self._argv[0]} ended with {done.returncode}: {redacted(output)}", error_type="command")
 
 
 class WebhookExporter(_Reaction):
@@ -125,6 +122,7 @@ class WebhookExporter(_Reaction):
     def _react(self, event: bytes) -> None:
         headers = {"Content-Type": "application/json"}
         try:
+            # With `stream`, the body of the answer is not read, however large it is.
             answer = requests.post(
                 self._url, event, headers=headers, timeout=self._timeout, allow_redirects=False, stream=True
             )

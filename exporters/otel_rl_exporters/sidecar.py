@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from otel_rl.convert.strict_json import spelled
-from otel_rl.errors.sinks import at, shortened
 from otel_rl.export import Table
-from otel_rl.journal.atomic_files import write_atomically
-from otel_rl.journal.modes import make_directory
+from otel_rl.recorder.convert.strict_json import spelled
+from otel_rl.recorder.errors.sinks import at, shortened
+from otel_rl.recorder.files.atomic_files import write_atomically
+from otel_rl.recorder.files.modes import make_directory
 from otel_rl_exporters.table_places import TablePlaces
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class SidecarExporter:
             if isinstance(item, Table):
                 name = self._pattern.format(name=_file_name(item.name), step=item.step, attempt=item.attempt)
                 place = Path(self._directory, name)
+                # Where the file system ignores case, `Loss` and `loss` would be one file (security/test_sinks.py).
                 place = at(place.parent, place.name)
                 suffix = self._places.suffix(str(place), item)
                 make_directory(place.parent)
@@ -74,6 +75,7 @@ def _checked(pattern: str) -> str:
 def _file_name(name: str) -> str:
     """Return the name so that `urllib.parse.unquote` gives it back; one that is too long ends with its hash."""
     safe = quote(name, safe=" ", errors="surrogatepass")
+    # A name such as `.hidden` would hide its file (tests/exporters/test_sidecar.py).
     if safe.startswith("."):
         safe = "%2E" + safe[1:]
     return shortened(safe, _LONGEST_NAME)

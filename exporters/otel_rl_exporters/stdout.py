@@ -6,8 +6,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Literal
 
-from otel_rl.convert.strict_json import spelled
 from otel_rl.export import Refused, Row
+from otel_rl.recorder.convert.strict_json import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,12 +8,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from otel_rl.errors.sinks import ACTIVE, shortened
 from otel_rl.export import Ended, Machine, Params, Refused, Row, Table, values_of
-from otel_rl.journal.atomic_files import write_atomically
-from otel_rl.journal.modes import make_directory
+from otel_rl.recorder.errors.sinks import ACTIVE, shortened
+from otel_rl.recorder.files.atomic_files import write_atomically
+from otel_rl.recorder.files.modes import make_directory
 from otel_rl_exporters import swanlab_api, swanlab_files
-from otel_rl_exporters.in_place import Watched
+from otel_rl_exporters.in_place import WatchedFile
 from otel_rl_exporters.leveldb_log import PendingItems
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ Mode = Literal["cloud", "online", "local", "offline", "disabled"]
 _LONGEST_NAME, _LONGEST_PROJECT = 512, 100
 _LARGEST_STEP = 1 << 48
 _LARGEST_TEXT = 10 * 1024**2
+_STATES: dict[str, str] = {"finished": "success", "cancelled": "aborted"}
+"""The state of an experiment by the outcome of the run; crashed for the other outcomes."""
 
 
 class SwanlabExporter:
@@ -83,7 +85,7 @@ class SwanlabExporter:
         make_directory(logs)
         earlier = sorted(logs.glob("run-*/run-*.swanlab"), key=lambda path: path.stat().st_mtime_ns)
         resolved = _mode(mode)
-        self._held = swanlab_files.Held(earlier if resolved in ("local", "offline") else (), _run_id(run.id))
+        self._held = swanlab_files.HeldItems(earlier if resolved in ("local", "offline") else (), _run_id(run.id))
         if resolved == "online":
             swanlab_api.check_login()
         self._run: Any = swanlab.init(
@@ -106,10 +108,10 @@ class SwanlabExporter:
             ),
         )
         self._upload = swanlab_api.upload_of(self._run) if resolved == "online" else None
-        self._clock = swanlab_files.Clock(self._run)
+        self._clock = swanlab_files.EventClock(self._run)
         self._is_written = resolved != "disabled"
         # In the cloud, SwanLab's server has the contents.
-        self._watched = Watched(swanlab_files.file(self._run) if resolved in ("local", "offline") else None)
+        self._watched = WatchedFile(swanlab_files.file(self._run) if resolved in ("local", "offline") else None)
 
     def durable(self) -> int:
         """Return the number of items that SwanLab's server has; without one, those in SwanLab's log.
@@ -124,6 +126,7 @@ class SwanlabExporter:
         if not self._is_written:
             return self._given
         self._watched.check()
+        # Counted before the flush: the flush makes durable what was counted; what is logged meanwhile counts next time.
         safe = self._pending.count(self._flushed.scalars, self._flushed.media)
         swanlab_files.flush(self._run)
         return safe if self._upload is None else self._upload.safe(safe)
@@ -153,12 +156,13 @@ class SwanlabExporter:
                 self._run.config.update(self._config)
             elif isinstance(item, Ended) and item.attempt >= self._attempt:
                 self._attempt = item.attempt
-                self._end = ("success", None) if item.outcome == "finished" else ("crashed", item.error or item.outcome)
+                is_fine = item.outcome == "finished"
+                self._end = _STATES.get(item.outcome, "crashed"), None if is_fine else item.error or item.outcome
             self._given += 1
             self._pending.add(scalars, media)
 
     def shutdown(self) -> None:
-        """Finish the experiment, with the state "crashed" if the last attempt did not finish.
+        """Finish the experiment, with the state "aborted" if it was cancelled, or "crashed" if it ended badly.
 
         Raises:
             Gone: The log of a run without a cloud was removed or replaced.
@@ -221,11 +225,11 @@ def unescape(escaped: str) -> str:
     """Return the name from which `escape` made this one."""
     if escaped == "%":
         return ""
-    return _ENCODED.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode(), escaped)
+    return _ENCODED.sub(lambda match: bytes.fromhex(match[0].replace("%", "")).decode(), escaped)
 
 
-def _percent_encoded(found: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "backslashreplace"))
+def _percent_encoded(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "backslashreplace"))
 
 
 def _mode(asked: Mode | None) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.errors.sinks import log_of
 from otel_rl.export import NotNow
+from otel_rl.recorder.errors.sinks import log_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -122,20 +122,23 @@ class Upload:
 
         if self._is_ending and self._failure is not None:
             raise SystemExit  # it catches any `Exception`, and tries again
+        # An empty upload makes SwanLab's own result, which is filled in below if the real one raises.
         result = self._send(kind, ())
         try:
             result = self._send(kind, records if self._failure is None else self._missing(kind, records))
         except RequestException as error:
             errors: list[Any] = [error]
         else:
-            errors = [one.exception for one in result.failures if isinstance(one.exception, RequestException)]
+            errors = [
+                failure.exception for failure in result.failures if isinstance(failure.exception, RequestException)
+            ]
         if errors:
             self._failure = errors[0]
             result.confirmed_records, result.remaining_records = [], list(records)
             return result
         self._failure = None
-        for one in result.failures:
-            logger.warning("swanlab: %d record(s) cannot be sent: %s", len(one.records), one.message)
+        for failure in result.failures:
+            logger.warning("swanlab: %d record(s) cannot be sent: %s", len(failure.records), failure.message)
         for key, step in _points(kind, records):
             self._last[key] = max(step, self._last.get(key, -1))
         result.confirmed_records, result.remaining_records = list(records), []
@@ -145,9 +148,9 @@ class Upload:
         """Return the records that the server lacks; those that are late count as missing."""
         ctx = self._core._ctx
         summary = self._summary(ctx.project_id, ctx.experiment_id, self._began - _EARLIER_S)
-        there = {f"{kind} {one['key']}": one["step"] for one in summary.get(kind) or ()}
+        last_step = {f"{kind} {metric['key']}": metric["step"] for metric in summary.get(kind) or ()}
         points = enumerate(_points(kind, records))
-        held = {n for n, (key, step) in points if self._last.get(key, -1) < step <= there.get(key, -1)}
+        held = {n for n, (key, step) in points if self._last.get(key, -1) < step <= last_step.get(key, -1)}
         return [record for n, record in enumerate(records) if n not in held]
 
 

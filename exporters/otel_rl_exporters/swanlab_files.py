@@ -33,18 +33,18 @@ def logged(path: Path, run_id: str) -> Iterator[tuple[Identity, set[str]]]:
         if kind not in ("scalar", "media"):
             continue
         point = getattr(record, kind)
-        found = ("table" if kind == "media" else "row", point.step, point.timestamp.ToNanoseconds())
-        if found != last and names:
+        identity = ("table" if kind == "media" else "row", point.step, point.timestamp.ToNanoseconds())
+        if identity != last and names:
             yield last, names
             names = set()
-        last = found
+        last = identity
         names.add(point.key)
     reader.close()
     if names:
         yield last, names
 
 
-class Held:
+class HeldItems:
     """The items in the logs of a run's earlier sessions.
 
     Only the last item of a log can lack values: the log was cut there when its process was killed. The logs are given
@@ -57,25 +57,25 @@ class Held:
 
     def missing(self, item: Row | Machine | Table, names: Iterable[str]) -> list[str]:
         """Return the names of the item that no log holds."""
-        one = key(item)
-        if one not in self._items:
+        identity = key(item)
+        if identity not in self._items:
             return list(names)
-        there = self._cut.get(one)
-        return [] if there is None else [name for name in names if name not in there]
+        written = self._cut.get(identity)
+        return [] if written is None else [name for name in names if name not in written]
 
     def _read(self, logs: Iterable[Path], run_id: str) -> Iterator[Identity]:
         for path in logs:
             last: tuple[Identity, set[str]] | None = None
-            for one, names in logged(path, run_id):
-                if one in self._cut:
-                    self._cut[one] |= names
-                last = one, names
-                yield one
+            for identity, names in logged(path, run_id):
+                if identity in self._cut:
+                    self._cut[identity] |= names
+                last = identity, names
+                yield identity
             if last is not None:
                 self._cut.setdefault(last[0], last[1])
 
 
-class Clock:
+class EventClock:
     """Sets the time of SwanLab's events to that of their item; SwanLab has no argument for it."""
 
     def __init__(self, run: Any) -> None:

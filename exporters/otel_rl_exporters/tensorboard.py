@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from otel_rl import semconv
-from otel_rl.errors.sinks import markdown_cell
 from otel_rl.export import ATTEMPT, PART, Ended, Event, Gone, Identities, Machine, Params, Row, Table, values_of
+from otel_rl.recorder.errors.sinks import markdown_cell
 from otel_rl_exporters.in_place import Appended, append
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ class TensorBoardExporter:
         try:
             self._append([(self._file, others), *([(self._machine_file, machine)] if self._machine_file else [])])
         except OSError:
+            # The marks of this batch are not in the file; the retry has to write them again.
             self._begun = begun
             raise
         self._described = described  # only now: a failed batch is written again, metadata included
@@ -145,10 +146,12 @@ class TensorBoardExporter:
 
     def _open(self, directory: Path) -> Appended:
         """Return a new file in the directory, behind all others: TensorBoard reads them in the order of their names."""
-        times = [float(found[0]) for path in _files(directory) if (found := re.findall(r"\d+\.\d{6}", path.name))]
+        times = [float(match[0]) for path in _files(directory) if (match := re.findall(r"\d+\.\d{6}", path.name))]
         began = max([time.time(), *(known + 1e-6 for known in times)])
         name = f"events.out.tfevents.{began:017.6f}.{socket.gethostname()}.{os.getpid()}{_SUFFIX}"
         file = Appended(directory / name, os.O_WRONLY | os.O_EXCL)
+        # TensorBoard heeds marks of a start from this version on; in older files, it drops steps that are out of order
+        # (event_accumulator.py).
         self._append([(file, [self._event(wall_time=time.time(), file_version="brain.Event:2")])])
         return file
 
@@ -252,6 +255,7 @@ def _records(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while len(header := file.read(_HEADER)) == _HEADER:
             length = int.from_bytes(header[:8], "little")
+            # A torn or foreign header can claim any length, and `read` would allocate it.
             if length > _LONGEST_RECORD or len(data := file.read(length + _FOOTER)) < length + _FOOTER:
                 return
             yield data[:length]
@@ -275,6 +279,7 @@ def _hparam(value: bool | int | float | str | None) -> Any:
     if isinstance(value, bool):
         return Value(bool_value=value)
     with contextlib.suppress(OverflowError):
+        # An integer beyond 2**53 would be another one as a double: it is shown as a text.
         if isinstance(value, int | float) and math.isfinite(value) and float(value) == value:
             return Value(number_value=value)
     return Value(string_value=str(value))
@@ -300,5 +305,5 @@ def _line(cells: Sequence[Cell]) -> str:
 
 def _shown(cell: Cell) -> str:
     text = "" if cell is None else str(cell)
-    more = len(text) - _LONGEST_CELL
-    return markdown_cell(text[:_LONGEST_CELL]) + (f"… ({more} more)" if more > 0 else "")
+    left_out = len(text) - _LONGEST_CELL
+    return markdown_cell(text[:_LONGEST_CELL]) + (f"… ({left_out} more)" if left_out > 0 else "")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.export import Ended, Machine, Params, Row, Table, identity, values_of
-from otel_rl.journal.atomic_files import write_atomically
-from otel_rl_exporters.in_place import Watched
+from otel_rl.recorder.files.atomic_files import write_atomically
+from otel_rl_exporters.in_place import WatchedFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,20 +73,21 @@ class TrackioExporter:
 
         self._trackio: Any = trackio
         self._options = {"project": _project(project or run.project), "name": name or run.id, "group": group}
-        self._place = {name: one for name, one in (("space_id", space_id), ("server_url", server_url)) if one}
+        self._place = {name: value for name, value in (("space_id", space_id), ("server_url", server_url)) if value}
         self._client: Any = None
         self._unsent: list[Any] = []  # entries for the server
         self._kept = Path(run.directory, "trackio.params.json")
         self._config: dict[str, object] = json.loads(self._kept.read_bytes()) if self._kept.exists() else {}
         self._run: Any = None
         self._step: int | None = None
-        self._watched = Watched(None)
+        self._watched = WatchedFile(None)
 
     def export(self, items: Sequence[Item]) -> None:
         """Log the rows and tables among `items`, and remember the parameters.
 
         Logging an item again is harmless: trackio stores an id once.
         """
+        # A batch that failed is given again from its first item: entries that it left would be sent twice.
         self._unsent.clear()
         for item in items:
             if isinstance(item, Row | Machine):
@@ -141,7 +142,7 @@ class TrackioExporter:
                 self._unsent += entries
                 return
             if not self._watched:
-                self._watched = Watched(SQLiteStorage.init_db(entries[0]["project"]))
+                self._watched = WatchedFile(SQLiteStorage.init_db(entries[0]["project"]))
             self._watched.check()
             for entry in entries:
                 SQLiteStorage.bulk_log(
@@ -167,7 +168,7 @@ class TrackioExporter:
             token = run._hf_token_for_remote()
             client = RemoteClient(url, hf_token=token, write_token=run._write_token, verbose=False)
             known = client.predict(run.project, api_name="/get_runs_for_project")
-            run.id = next((one["id"] for one in known if one["name"] == run.name and one.get("id")), run.id)
+            run.id = next((entry["id"] for entry in known if entry["name"] == run.name and entry.get("id")), run.id)
             self._client = client
 
     def _opened(self) -> Any:
@@ -201,4 +202,4 @@ def _project(name: str) -> str:
 
 def _parameter(name: str) -> str:
     """Return the name without a leading underscore, which trackio does not accept; different names stay different."""
-    return re.sub("^(?:_|%(?=5F|25))", lambda found: f"%{ord(found[0]):02X}", name)
+    return re.sub("^(?:_|%(?=5F|25))", lambda match: f"%{ord(match[0]):02X}", name)

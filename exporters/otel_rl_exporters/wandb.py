@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from otel_rl.convert.strict_json import spelled
-from otel_rl.errors.sinks import log_of, one_line, shortened
 from otel_rl.export import Ended, Identities, Machine, Params, Refused, Row, Table, unreserved, values_of
-from otel_rl.semconv.dialect import Axis, axes
-from otel_rl.semconv.frameworks import DIALECTS
+from otel_rl.recorder.convert.strict_json import spelled
+from otel_rl.recorder.errors.sinks import log_of, one_line, shortened
+from otel_rl.semconv.dialect import Axis, dialect_file
+from otel_rl.semconv.frameworks import dialects
 from otel_rl_exporters import wandb_files
-from otel_rl_exporters.in_place import Watched
+from otel_rl_exporters.in_place import WatchedFile
 from otel_rl_exporters.wandb_api import ServerRows
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ _WRITTEN_WITHIN_S = 20.0
 """Seconds to wait for W&B's service to complete a file after the end of its run, or of the previous agent."""
 _RESERVED = frozenset({"_step", "_runtime", "_timestamp", "_wandb"})
 """Names in W&B's history that W&B replaces, or takes for its own."""
+_KILLED = 255
+"""The exit code of W&B's own client at Ctrl-C: the run shows as killed, not as failed."""
 _EMPTY = "-"  # W&B drops a value without a name
 _LONGEST_TABLE_KEY = 50  # W&B's own name of it has at most 128 characters, with the id of the run
 _SETTINGS: dict[str, Any] = {
@@ -106,16 +108,19 @@ class WandbExporter:
             os.environ.setdefault("WANDB_DATA_DIR", os.path.join(run.directory, "wandb"))  # noqa: PTH118 - as given
         import wandb
 
+        # `Settings` raises for a name that this version of W&B does not have, and those with `x_` come and go.
         known = {name: value for name, value in _SETTINGS.items() if name in wandb.Settings.model_fields}
         self._axis, self._reserved, self._renamed = axis, _RESERVED | {axis}, set[str]()
         if over is not None and over not in get_args(Axis):
             raise ValueError(f"invalid over={over!r}: must be one of {', '.join(get_args(Axis))}")
-        self._over = {axes(name)[over] for name in DIALECTS if over in axes(name)} if over else set()
+        self._over = {axes[over] for name in dialects() if over in (axes := dialect_file(name).axes)} if over else set()
         self._table_rows = table_rows
         self._given = 0
         # W&B itself reads the variable once in a process, maybe before it was set.
         asked: Any = mode or os.environ.get("WANDB_MODE")
         id_ = _run_id(run.id)
+        # The service of a killed agent goes on writing: a log that is read too early lacks rows, which are then logged
+        # again.
         earlier = wandb_files.earlier(Path(run.directory), id_)
         if not wandb_files.wait_for_writers(earlier, _WRITTEN_WITHIN_S):
             logger.warning("wandb: another process still writes one of %s; its rows may be repeated", earlier)
@@ -153,11 +158,11 @@ class WandbExporter:
         self._drawn: set[str] = set()
         self._exit_code = self._attempt = 0
         log = Path(self._run.settings.sync_file)
-        self._written = wandb_files.Written(log) if log.exists() else None  # without one, W&B is switched off
+        self._written = wandb_files.WrittenItems(log) if log.exists() else None  # without one, W&B is switched off
         is_online = self._written is not None and self._run.settings.mode == "online"
         self._server = ServerRows(self._run) if is_online else None
         # Online, W&B's server has the rows; a second delivery would repeat them.
-        self._watched = Watched(log if self._written is not None and self._run.offline else None)
+        self._watched = WatchedFile(log if self._written is not None and self._run.offline else None)
         first = self._run.starting_step if is_online else None
         self._held = Identities(wandb_files.held(earlier, self._axis, first))
 
@@ -245,11 +250,13 @@ class WandbExporter:
                 raise Refused(f"table {item.name!r}: {error}") from error
         elif isinstance(item, Params):
             config = {unreserved(name, _RESERVED): spelled(value) for name, value in item.values.items()}
+            # Without the flag, W&B raises when a resumed run has another value (tests/exporters/test_wandb.py).
             self._run.config.update(config, allow_val_change=True)
             return 0, 1
         else:
             if isinstance(item, Ended) and item.attempt >= self._attempt:
-                self._attempt, self._exit_code = item.attempt, min(max(item.exit_code, 0), 255)
+                code = _KILLED if item.outcome == "cancelled" else min(max(item.exit_code, 0), _KILLED - 1)
+                self._attempt, self._exit_code = item.attempt, code
             return 0, 0
         return 1, 0
 

@@ -41,10 +41,13 @@ class ServerRows:
         self._every = run.settings.x_file_stream_transmit_interval or _ASK_EVERY_S
         self._log = Path(run.settings.log_internal)
         self._path = f"{run.entity}/{run.project}/{run.id}"
+        # After a failure too: a server that is down is not asked at each look of the agent.
         self._asked_at = time.monotonic()
         self._url, self._why = run.settings.base_url, ""
         with self._asking():
             self._run = wandb.Api(overrides={"base_url": self._url}, timeout=_ANSWERS_WITHIN_S).run(self._path)
+        # W&B counts the rows of all sessions of a run: otherwise the rows of a resumed run would count as delivered
+        # before they are sent.
         self._before = int(self._run.historyLineCount or 0)
 
     def rows(self) -> int:
@@ -83,6 +86,7 @@ class ServerRows:
 
     def _ask(self) -> None:
         with self._asking():
+            # Without `force`, W&B's client repeats its first answer.
             self._run.load(force=True)
         self._rows = int(self._run.historyLineCount or 0) - self._before
         self._why = self._why_stopped()
@@ -100,6 +104,7 @@ class ServerRows:
     def _why_stopped(self) -> str:
         """Return the error after which W&B's service sends nothing more, from its own log; empty if there is none."""
         try:
+            # No API says that the service gave up: it keeps the run open and logs one line in debug-internal.log.
             lines = self._log.read_text("utf-8", "replace").splitlines()
         except OSError:
             return ""

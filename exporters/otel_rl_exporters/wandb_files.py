@@ -16,18 +16,12 @@ if TYPE_CHECKING:
 _LOOK_S = 0.05
 
 
-class Logged(NamedTuple):
-    """A row of W&B's history.
+class HistoryRow(NamedTuple):
+    """A row of W&B's history."""
 
-    Attributes:
-        number: W&B's own step.
-        key: The identity of the item.
-        values: Its values as JSON, by name.
-    """
-
-    number: int
-    key: Identity
-    values: dict[str, str]
+    number: int  # W&B's own step
+    key: Identity  # the identity of the item
+    values: dict[str, str]  # its values as JSON, by name
 
 
 def key(item: Row | Machine | Table, table_key: str = "") -> Identity:
@@ -50,32 +44,32 @@ def _records(path: Path) -> Iterator[Any]:
 
 def config(logs: Iterable[Path]) -> dict[str, Any]:
     """Return the config that earlier sessions of an online run have set."""
-    updates = (one for path in logs for record in _records(path) for one in _updates(record))
-    return {one.key or "/".join(one.nested_key): json.loads(one.value_json) for one in updates}
+    updates = (update for path in logs for record in _records(path) for update in _updates(record))
+    return {update.key or "/".join(update.nested_key): json.loads(update.value_json) for update in updates}
 
 
 def _updates(record: Any) -> Iterable[Any]:
     of_run = record.run.config.update if record.WhichOneof("record_type") == "run" else ()
-    return (one for one in (*of_run, *record.config.update) if (one.key or one.nested_key[0]) != "_wandb")
+    return (update for update in (*of_run, *record.config.update) if (update.key or update.nested_key[0]) != "_wandb")
 
 
-def history(path: Path, axis: str) -> Iterator[Logged]:
+def history(path: Path, axis: str) -> Iterator[HistoryRow]:
     """Yield the rows in a transaction log."""
-    return (_logged(one.history, axis) for one in _records(path) if one.WhichOneof("record_type") == "history")
+    return (_logged(record.history, axis) for record in _records(path) if record.WhichOneof("record_type") == "history")
 
 
-def _logged(record: Any, axis: str) -> Logged:
+def _logged(record: Any, axis: str) -> HistoryRow:
     texts = {"/".join(item.nested_key) or item.key: item.value_json for item in record.item}
     tables = [name.removesuffix("/_type") for name, text in texts.items() if text == '"table-file"']
     at = float(texts.get("_timestamp", "nan"))
     if tables:
-        return Logged(record.step.num, ("table", tables[0], _value(texts, axis), at), texts)
-    machine = next((one for one in MACHINE_AXES if one in texts and axis not in texts), None)
+        return HistoryRow(record.step.num, ("table", tables[0], _value(texts, axis), at), texts)
+    machine = next((name for name in MACHINE_AXES if name in texts and axis not in texts), None)
     if machine is not None:
-        found: Identity = ("machine", _value(texts, machine), at)
+        identity: Identity = ("machine", _value(texts, machine), at)
     else:
-        found = ("row", _value(texts, axis), _value(texts, ATTEMPT), _value(texts, PART), at)
-    return Logged(record.step.num, found, texts)
+        identity = ("row", _value(texts, axis), _value(texts, ATTEMPT), _value(texts, PART), at)
+    return HistoryRow(record.step.num, identity, texts)
 
 
 def _value(texts: dict[str, str], name: str) -> Any:
@@ -84,6 +78,7 @@ def _value(texts: dict[str, str], name: str) -> Any:
 
 def earlier(directory: Path, id_: str) -> list[Path]:
     """Return the transaction logs of a run so far, the oldest first."""
+    # By time, not by name: `offline-run-…` and `run-…` of one run do not sort in the order of their sessions.
     return sorted(directory.glob(f"wandb/*run-*/run-{id_}.wandb"), key=lambda path: path.stat().st_mtime_ns)
 
 
@@ -122,7 +117,7 @@ def _has_open(process: Any, names: set[str]) -> bool:
         return False
 
 
-class Written(PendingItems):
+class WrittenItems(PendingItems):
     """A counter of the items, with rows and configs, that W&B's service has written: a kill cannot undo these."""
 
     def __init__(self, log: Path) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from otel_rl.autopsy.evidence import Frame, Kernel, ProcessSeen, Thread
 
-Kind = Literal[
+ActivityKind = Literal[
     "stopped",
     "zombie",
     "drops",
@@ -31,14 +31,16 @@ Kind = Literal[
     "unknown",
 ]
 """The kinds of what a thread does; `collective` to `loop` wait for somebody else."""
-WAITS: frozenset[Kind] = frozenset(("collective", "request", "queue", "data", "lock", "child", "thread", "loop"))
+WAITS: frozenset[ActivityKind] = frozenset(
+    ("collective", "request", "queue", "data", "lock", "child", "thread", "loop")
+)
 BUSY = 0.5
 """Number of CPUs that a process uses at least if it works."""
 _BUSY_AMONG_OTHERS = 0.05
 _INNERMOST = 16
 _NAMED = re.compile(r"(site-packages|dist-packages|lib/python3\.\d+|<frozen)")
 _LOCKED = re.compile(r"^(with\b.*|.*\.acquire\(.*)")
-_CALLS: tuple[tuple[Kind, str, str, str], ...] = (
+_CALLS: tuple[tuple[ActivityKind, str, str, str], ...] = (
     ("data", "waits for its data loader", r"torch/utils/data/dataloader", "_(try_)?get_data|_next_data|__next__"),
     ("queue", "waits for a Ray object", r"ray/_private/(worker|client_mode_hook)", "get|wait|get_objects"),
     ("request", "waits for an answer", r"http/client|urllib/request", r"\w+"),
@@ -71,11 +73,11 @@ _CALLS: tuple[tuple[Kind, str, str, str], ...] = (
     ("lock", "waits for an event or a condition", r"threading", "wait|wait_for"),
 )
 """Calls that wait, the most specific ones first: kind, words, and patterns of the file and of the function."""
-_PATTERNS: list[tuple[Kind, str, re.Pattern[str], re.Pattern[str]]] = [
+_PATTERNS: list[tuple[ActivityKind, str, re.Pattern[str], re.Pattern[str]]] = [
     (kind, says, re.compile(rf"(\A|/)({file})\.py\Z"), re.compile(rf"({function})\Z"))
     for kind, says, file, function in _CALLS
 ]
-_SYSCALLS: dict[str, tuple[Kind, str]] = {
+_SYSCALLS: dict[str, tuple[ActivityKind, str]] = {
     **dict.fromkeys(("nanosleep", "clock_nanosleep", "pause"), ("sleep", "sleeps")),
     **dict.fromkeys(("wait4", "waitid"), ("child", "waits for a process")),
     **dict.fromkeys(("read", "readv", "pread64"), ("file", "reads from")),
@@ -88,19 +90,12 @@ _SYSCALLS: dict[str, tuple[Kind, str]] = {
 
 
 class Activity(NamedTuple):
-    """The activity of a thread.
+    """The activity of a thread."""
 
-    Attributes:
-        kind: The kind.
-        text: The same in words that follow a name.
-        place: The line of the user's code, such as `train.py:12 (step)`; empty if it is unknown.
-        call: The operation, of a collective.
-    """
-
-    kind: Kind
-    text: str
-    place: str = ""
-    call: str = ""
+    kind: ActivityKind  # the kind
+    text: str  # the same in words that follow a name
+    place: str = ""  # the line of the user's code, such as `train.py:12 (step)`; empty if it is unknown
+    call: str = ""  # the operation, of a collective
 
 
 def activity_of(process: ProcessSeen) -> Activity:
@@ -118,11 +113,11 @@ def activity_of(process: ProcessSeen) -> Activity:
         return Activity("disk", f"waits for a device or a file system{where}", place)
     own = thread_activity(main, kernel, moves=process.moves)
     if own.kind in ("thread", "queue", "lock", "loop"):
-        others = [thread_activity(one, None) for one in process.threads[1:]]
+        others = [thread_activity(other, None) for other in process.threads[1:]]
         for kind in ("collective", "request", "data", "child", "file"):
-            for one in others:
-                if one.kind == kind and not (own.kind == "lock" and kind == "file"):
-                    return one._replace(text=f"{one.text}, in another thread")
+            for other in others:
+                if other.kind == kind and not (own.kind == "lock" and kind == "file"):
+                    return other._replace(text=f"{other.text}, in another thread")
     return own
 
 
@@ -133,12 +128,15 @@ def thread_activity(thread: Thread | None, kernel: Kernel | None, *, moves: bool
     if kernel is not None and _is_busy(kernel) and moves:
         return Activity("busy", "works", place)
     called = list(itertools.takewhile(_is_of_a_library, frames))  # outside of these, a library called the user's code
+    # `backward` waits in a collective only if it is idle: on a CPU, the same frames are its own work.
     if (call := _collective(called)) and not (kernel is not None and call == "backward" and _is_busy(kernel)):
         return Activity("collective", f"waits in {call}", place, call)
+    # The lock of a handler is made in C: no frame of `threading` shows that the thread waits for it (scenarios.py).
     if frames and "logging/__init__.py" in frames[0].file and frames[0].function in ("acquire", "handle"):
         return Activity("lock", "waits for the lock of a logging handler", place)
     waits = kernel is None or not _is_busy(kernel)
     for kind, says, file, function in _PATTERNS if waits else ():
+        # A lock counts only in the innermost frame: queues, pools and loops wait in locks of their own.
         near = called[:1] if kind == "lock" else called
         if any(file.search(frame.file) and function.match(frame.function) for frame in near):
             return Activity(kind, says, place)
@@ -158,8 +156,8 @@ def _by_kernel(kernel: Kernel, frames: Sequence[Frame], place: str, *, moves: bo
         return Activity("collective", "waits for a collective that it has started", place, "wait")
     if kernel.target.startswith("socket:"):
         return Activity("request", "waits for an answer", place)
-    if (found := _SYSCALLS.get(kernel.syscall)) is not None:
-        kind, says = found
+    if (known := _SYSCALLS.get(kernel.syscall)) is not None:
+        kind, says = known
         what = f" {_named(kernel.target)}" if kernel.target else ""
         return Activity(kind, f"{says}{what}" if kind == "file" else says, place)
     if kernel.syscall in ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait"):

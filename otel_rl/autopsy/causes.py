@@ -5,41 +5,49 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from otel_rl.archive.autopsies import Sure
+    from otel_rl.recorder.facts.states import Sure
 
 
-class Kind(NamedTuple):
+class CauseKind(NamedTuple):
     """A cause: how sure it is, and what to do."""
 
     sure: Sure
     advice: str
 
 
-KINDS: dict[str, Kind] = {
-    "died": Kind("certain", "Look at its last lines and at the kernel's log (`dmesg`), then start the run again."),
-    "stopped": Kind("certain", "Run `kill -CONT {pid}` on {host}, or look for the debugger or the batch system."),
-    "worker died": Kind("certain", "Look for its error or an OOM kill; use fewer workers, or less memory in each."),
-    "silent": Kind("certain", "Look at the log of the server and restart it; set a time limit for requests."),
-    "stuck": Kind("likely", "Look at the log of the engine: a request may be longer than its cache, or it is paused."),
-    "circle": Kind("likely", "Break the circle: let one of them send first, or set a time limit."),
-    "disk full": Kind("likely", "Free space on that file system."),
-    "disk": Kind("likely", "Look at the file server or the disk: `dmesg`, `mount`, and `nfsstat` on {host}."),
-    "mismatch": Kind("likely", "Let all ranks call the same collectives in the same order, from one thread."),
-    "left": Kind("certain", "Look at why it ended first. Ranks need equally many steps, or `Join` for uneven data."),
-    "drops": Kind("likely", "Look at the reason. If samples are too old: allow older ones, make fewer, sync weights."),
-    "file": Kind("likely", "Look at who should read or write the other end, or at the file server."),
-    "lock": Kind("likely", "Look below for the thread that holds the lock, or would set the event."),
-    "no answer": Kind("likely", "Look at the server: its log, its queue; set a time limit for requests."),
-    "behind": Kind("likely", "Pause or abort the requests of the engine before you control it."),
-    "sleep": Kind("likely", "Look at the line that sleeps: what does it wait for, and who would end that?"),
-    "data": Kind("likely", "Look at the data loader: its source may be slow, empty or locked."),
-    "child": Kind("likely", "Look at the child process: set a time limit for tools and environments."),
-    "queue": Kind("unknown", "Look at who fills this queue, and whether it still does."),
-    "native": Kind("unknown", "Install py-spy for its native frames: pip install 'otel-rl[autopsy]'."),
-    "busy": Kind("likely", "It may only be slow: look again in a minute. Equal stacks then mean that it spins."),
-    "full": Kind("likely", "It is only slow: add engines, or send fewer requests at once."),
-    "idle": Kind("likely", "Look at the way between trainer and engine: the request or its answer was lost."),
-    "network": Kind("unknown", "Look at the network between the ranks, and at ranks that were not seen."),
-    "unknown": Kind("unknown", "Look at the stacks below."),
+KINDS: dict[str, CauseKind] = {
+    "died": CauseKind("certain", "Look at its last lines and at the kernel's log (`dmesg`), then start the run again."),
+    "stopped": CauseKind("certain", "Run `kill -CONT {pid}` on {host}, or look for the debugger or the batch system."),
+    "worker died": CauseKind(
+        "certain", "Look for its error or an OOM kill; use fewer workers, or less memory in each."
+    ),
+    "silent": CauseKind("certain", "Look at the log of the server and restart it; set a time limit for requests."),
+    "stuck": CauseKind(
+        "likely", "Look at the log of the engine: a request may be longer than its cache, or it is paused."
+    ),
+    "circle": CauseKind("likely", "Break the circle: let one of them send first, or set a time limit."),
+    "disk full": CauseKind("likely", "Free space on that file system."),
+    "disk": CauseKind("likely", "Look at the file server or the disk: `dmesg`, `mount`, and `nfsstat` on {host}."),
+    "mismatch": CauseKind("likely", "Let all ranks call the same collectives in the same order, from one thread."),
+    "left": CauseKind(
+        "certain", "Look at why it ended first. Ranks need equally many steps, or `Join` for uneven data."
+    ),
+    "drops": CauseKind(
+        "likely", "Look at the reason. If samples are too old: allow older ones, make fewer, sync weights."
+    ),
+    "file": CauseKind("likely", "Look at who should read or write the other end, or at the file server."),
+    "lock": CauseKind("likely", "Look below for the thread that holds the lock, or would set the event."),
+    "no answer": CauseKind("likely", "Look at the server: its log, its queue; set a time limit for requests."),
+    "behind": CauseKind("likely", "Pause or abort the requests of the engine before you control it."),
+    "sleep": CauseKind("likely", "Look at the line that sleeps: what does it wait for, and who would end that?"),
+    "data": CauseKind("likely", "Look at the data loader: its source may be slow, empty or locked."),
+    "child": CauseKind("likely", "Look at the child process: set a time limit for tools and environments."),
+    "queue": CauseKind("unknown", "Look at who fills this queue, and whether it still does."),
+    "native": CauseKind("unknown", "Install py-spy for its native frames: pip install 'otel-rl[autopsy]'."),
+    "busy": CauseKind("likely", "It may only be slow: look again in a minute. Equal stacks then mean that it spins."),
+    "full": CauseKind("likely", "It is only slow: add engines, or send fewer requests at once."),
+    "idle": CauseKind("likely", "Look at the way between trainer and engine: the request or its answer was lost."),
+    "network": CauseKind("unknown", "Look at the network between the ranks, and at ranks that were not seen."),
+    "unknown": CauseKind("unknown", "Look at the stacks below."),
 }
-"""All causes; of several, the first one in this order is named."""
+"""All causes; of several that are equally sure, the first one in this order is named."""

@@ -12,13 +12,13 @@ import msgspec
 
 from otel_rl.autopsy import endpoints, flight, kernel, machine, py_spy, stacks
 from otel_rl.autopsy.activity import activity_of
-from otel_rl.autopsy.evidence import Machine, ProcessSeen
+from otel_rl.autopsy.evidence import MachineSeen, ProcessSeen
 from otel_rl.autopsy.sockets import connections_of
-from otel_rl.journal.atomic_files import read_shown_json
-from otel_rl.journal.claim import is_journal, who_of
-from otel_rl.journal.locks import is_held
-from otel_rl.journal.signals import stacks_of
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.files.atomic_files import read_shown_json
+from otel_rl.recorder.files.locks import is_held
+from otel_rl.recorder.files.signals import stacks_of
+from otel_rl.recorder.journal.claim import is_journal, who_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ _SPY_S, _ENDPOINTS_S = 20.0, 6.0
 _SETTLED_S = 2.0
 """Age in seconds of a forked process that is asked: before, it may be about to run another program."""
 _CLOCKS_DIFFER_S = 2.0
-_OWN = ("otel_rl.agent", "otel_rl/agent", "otel_rl.autopsy", "otel-rl ")
+_OWN = ("otel_rl.recorder.agent", "otel_rl/recorder/agent", "otel_rl.autopsy", "otel-rl ")
 _LABEL = re.compile(r"(.*?)(\d*)")
 _NOT_PYTHON = "it does not record"
 
@@ -45,7 +45,7 @@ class _Owner(msgspec.Struct):
     time: int = 0
 
 
-class _Recorder(NamedTuple):
+class _RecordingProcess(NamedTuple):
     pid: int
     role: str
     rank: int
@@ -54,15 +54,16 @@ class _Recorder(NamedTuple):
     journal: Path
 
 
-def look(run: Path, cause: str = "") -> Machine:
+def look(run: Path, cause: str = "") -> MachineSeen:
     """Return what is seen on this machine of a run, within about 10 s, and 30 s with py-spy."""
     missing: list[str] = []
     hidden: list[int] = []
     engines = _engines(run)
     answers: list[tuple[EndpointSeen, ...]] = []
+    # Beside the stacks: silent engines take seconds, in which the processes would go on.
     polling = machine.started(lambda: answers.append(endpoints.look_at(engines)))
-    recorders = {one.pid: one for one in list(_recorders(run, missing, hidden))[:_MOST_RECORDERS]}
-    collectives = flight.ask({pid: one.journal for pid, one in recorders.items()}, missing)
+    recorders = {recorder.pid: recorder for recorder in list(_recorders(run, missing, hidden))[:_MOST_RECORDERS]}
+    collectives = flight.ask({pid: recorder.journal for pid, recorder in recorders.items()}, missing)
     processes = _spied(list(_processes(recorders, collectives)), deeply=bool(cause))
     polling.join(_ENDPOINTS_S)
     disks, silent = machine.disks_of([str(run), *(kernel.working_directory(pid) for pid in recorders)])
@@ -70,7 +71,7 @@ def look(run: Path, cause: str = "") -> Machine:
     gpus = machine.devices()
     if gpus is None:
         missing.append("the GPU driver does not respond")
-    return Machine(
+    return MachineSeen(
         host=socket.gethostname(),
         time_unix_nano=time.time_ns(),
         cause=cause,
@@ -86,26 +87,27 @@ def look(run: Path, cause: str = "") -> Machine:
 
 
 def _processes(
-    recorders: Mapping[int, _Recorder], collectives: Mapping[int, tuple[Collective, ...]]
+    recorders: Mapping[int, _RecordingProcess], collectives: Mapping[int, tuple[Collective, ...]]
 ) -> Iterable[ProcessSeen]:
     """Yield the processes that record, their descendants, and the servers that they are connected to."""
     parents = _descendants(recorders)
     own = [*recorders, *parents]
-    asked = {pid: one.asked for pid, one in recorders.items() if one.asked is not None}
+    asked = {pid: recorder.asked for pid, recorder in recorders.items() if recorder.asked is not None}
     began, first = time.monotonic(), _cpu(own)
+    # Asked twice: a process that is in the same line both times hangs or spins; one that moved works.
     before = stacks.ask(asked.values())
-    said: dict[int, tuple[Thread, ...] | str] = dict(_forks(parents, asked))
+    answers: dict[int, tuple[Thread, ...] | str] = dict(_forks(parents, asked))
     time.sleep(max(0.0, _BETWEEN_S - (time.monotonic() - began)))
     seconds, last = time.monotonic() - began, _cpu(own)
-    said |= stacks.ask(asked.values())
+    answers |= stacks.ask(asked.values())
     connections = connections_of(own)
-    peers = {one.pid for found in connections.values() for one in found if one.pid}
+    peers = {connection.pid for of_process in connections.values() for connection in of_process if connection.pid}
     for pid in (*own, *sorted(peers - {*own, os.getpid()})):
         view = kernel.view_of(pid, max(0.0, last.get(pid, 0.0) - first.get(pid, last.get(pid, 0.0))) / seconds)
         command = kernel.command_of(pid)
         if view is None or any(name in command for name in _OWN):
             continue
-        recorder, answer, earlier = recorders.get(pid), said.get(pid, _NOT_PYTHON), before.get(pid, "")
+        recorder, answer, earlier = recorders.get(pid), answers.get(pid, _NOT_PYTHON), before.get(pid, "")
         threads = answer if isinstance(answer, tuple) else ()
         yield ProcessSeen(
             pid=pid,
@@ -122,7 +124,7 @@ def _processes(
         )
 
 
-def _recorders(run: Path, missing: list[str], hidden: list[int]) -> Iterable[_Recorder]:
+def _recorders(run: Path, missing: list[str], hidden: list[int]) -> Iterable[_RecordingProcess]:
     """Yield the living processes of this machine that record the run."""
     for directory in directories.here(run):
         for journal in sorted(directory.journals.glob("*")):
@@ -136,13 +138,15 @@ def _recorders(run: Path, missing: list[str], hidden: list[int]) -> Iterable[_Re
             place = stacks_of(journal)
             role, number = _LABEL.fullmatch(who).groups()  # type: ignore[union-attr] # it matches any text
             stat = kernel.stat_of(owner.pid)
+            # In another PID namespace, the number is of nobody or of a process that started after the journal was
+            # claimed: its stacks would be a stranger's, and a signal would end it.
             if stat is None or time.time() - kernel.age_of(stat) > owner.time / 1e9 + _CLOCKS_DIFFER_S:
                 missing.append(f"{who}: its process is in another container")
                 hidden.append(owner.pid)
                 continue
             asked = stacks.Asked(owner.pid, *place) if place is not None else None
             why = "" if place is not None else "it has no signal that asks for them"
-            yield _Recorder(owner.pid, "" if role == "rank" else role, int(number or 0), asked, why, journal)
+            yield _RecordingProcess(owner.pid, "" if role == "rank" else role, int(number or 0), asked, why, journal)
 
 
 def _descendants(roots: Iterable[int]) -> dict[int, int]:
@@ -151,24 +155,26 @@ def _descendants(roots: Iterable[int]) -> dict[int, int]:
     children: dict[int, list[int]] = {}
     for pid, stat in stats.items():
         children.setdefault(stat.parent, []).append(pid)
-    found: dict[int, int] = {}
+    parents: dict[int, int] = {}
     own, waiting = {*roots, os.getpid()}, list(roots)
-    while waiting and len(found) < _MOST_DESCENDANTS:
+    while waiting and len(parents) < _MOST_DESCENDANTS:
         parent = waiting.pop(0)
         for pid in children.get(parent, ()):
-            if pid not in own and pid not in found and not any(name in kernel.command_of(pid) for name in _OWN):
-                found[pid] = parent
+            if pid not in own and pid not in parents and not any(name in kernel.command_of(pid) for name in _OWN):
+                parents[pid] = parent
                 waiting.append(pid)
-    return found
+    return parents
 
 
 def _forks(parents: Mapping[int, int], asked: Mapping[int, stacks.Asked]) -> dict[int, tuple[Thread, ...] | str]:
     """Return the stacks of forked processes that have inherited the handler; each is asked after the other."""
-    found: dict[int, tuple[Thread, ...] | str] = {}
-    forks = [pid for pid in parents if (one := asked.get(parents[pid])) is not None and _is_settled(pid, one)]
-    for pid in forks[:_MOST_FORKS]:
-        found |= stacks.ask([asked[parents[pid]]._replace(pid=pid, has_thread=False)])
-    return found
+    answers: dict[int, tuple[Thread, ...] | str] = {}
+    forks = [
+        pid for pid in parents if (of_parent := asked.get(parents[pid])) is not None and _is_settled(pid, of_parent)
+    ]
+    for pid in forks[:_MOST_FORKS]:  # they share the file of their parent: two at once would write into each other
+        answers |= stacks.ask([asked[parents[pid]]._replace(pid=pid, has_thread=False)])
+    return answers
 
 
 def _is_settled(pid: int, asked: stacks.Asked) -> bool:
@@ -176,22 +182,24 @@ def _is_settled(pid: int, asked: stacks.Asked) -> bool:
     return stat is not None and kernel.catches(pid, asked.number) and kernel.age_of(stat) > _SETTLED_S
 
 
-def _spied(found: list[ProcessSeen], *, deeply: bool) -> list[ProcessSeen]:
+def _spied(processes: list[ProcessSeen], *, deeply: bool) -> list[ProcessSeen]:
     """Return the processes, with stacks by py-spy of those that have none; `deeply` looks into C code that waits."""
-    without = [one for one in found if not one.threads or (deeply and activity_of(one).kind == "native")]
-    without = [one for one in without if one.kernel is not None and one.kernel.state != "Z"]
+    without = [
+        process for process in processes if not process.threads or (deeply and activity_of(process).kind == "native")
+    ]
+    without = [process for process in without if process.kernel is not None and process.kernel.state != "Z"]
     program = py_spy.program()
     if program is None or not without:
-        return found
+        return processes
     spied: dict[int, ProcessSeen] = {}
     deadline = time.monotonic() + _SPY_S
-    for one in [one for one in without if one.rank >= 0 or "python" in one.command][:_MOST_SPIED]:
-        said = py_spy.stacks(one.pid, program) if time.monotonic() < deadline else "there was no time"
-        if isinstance(said, tuple):
-            spied[one.pid] = msgspec.structs.replace(one, threads=said, missing="")
-        elif not one.threads:
-            spied[one.pid] = msgspec.structs.replace(one, missing=f"{one.missing}; {said}")
-    return [spied.get(one.pid, one) for one in found]
+    for process in [process for process in without if process.rank >= 0 or "python" in process.command][:_MOST_SPIED]:
+        answer = py_spy.stacks(process.pid, program) if time.monotonic() < deadline else "there was no time"
+        if isinstance(answer, tuple):
+            spied[process.pid] = msgspec.structs.replace(process, threads=answer, missing="")
+        elif not process.threads:
+            spied[process.pid] = msgspec.structs.replace(process, missing=f"{process.missing}; {answer}")
+    return [spied.get(process.pid, process) for process in processes]
 
 
 def _engines(run: Path) -> list[str]:

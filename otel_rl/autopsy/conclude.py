@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.archive.autopsies import FOLDER, Autopsy, StackGroup
-from otel_rl.archive.now import read_now
 from otel_rl.autopsy.activity import activity_of
 from otel_rl.autopsy.collect import look
-from otel_rl.autopsy.evidence import Machine
+from otel_rl.autopsy.evidence import MachineSeen
 from otel_rl.autopsy.graph import graph_of
-from otel_rl.autopsy.text import lines_of
 from otel_rl.autopsy.verdict import verdict_of
-from otel_rl.errors.sinks import file_name
-from otel_rl.journal import modes
-from otel_rl.journal.atomic_files import read_shown_json, write_atomically
-from otel_rl.journal.own_files import check_own
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.archive.autopsies import FOLDER, Autopsy, StackGroup
+from otel_rl.recorder.archive.autopsy_text import lines_of
+from otel_rl.recorder.archive.now import read_now
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.errors.sinks import file_name
+from otel_rl.recorder.files import modes
+from otel_rl.recorder.files.atomic_files import read_shown_json, write_atomically
+from otel_rl.recorder.files.own_files import check_own
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from otel_rl.archive.now import Now
     from otel_rl.autopsy.graph import Graph, Node
+    from otel_rl.recorder.archive.now import Now
 
 _TOGETHER_S, _WAIT_S, _POLL_S = 120.0, 10.0, 0.2
 """Seconds between the looks of machines that belong to one autopsy, and to wait for the others at most."""
@@ -53,27 +53,27 @@ def autopsy(run: Path, cause: str = "") -> Autopsy:
     name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(seen.time_unix_nano / _NS))
     place = run / FOLDER
     try:
-        check_own(run.resolve())
+        check_own(run.resolve())  # a folder of root in a user's run would be closed to that user's own autopsies
         modes.make_directory(place / name)
         write_atomically(place / name / f"{file_name(seen.host)}.json", msgspec.json.encode(seen))
     except OSError as error:
         missing.append(f"nothing is written: {error}")
     nows = read_now(run)
     machines = [seen, *_others(place, seen, nows, wait=bool(cause))]
-    absent = _hosts(nows) - {one.host for one in machines}
+    absent = _hosts(nows) - {machine.host for machine in machines}
     missing += [f"{host}: nobody has looked there; run there: otel-rl autopsy {run}" for host in sorted(absent)]
-    found = conclude(run, machines, nows, time.time_ns(), cause)
-    found = msgspec.structs.replace(found, missing=tuple(missing), file=str(place / f"{name}.txt"))
+    concluded = conclude(run, machines, nows, time.time_ns(), cause)
+    concluded = msgspec.structs.replace(concluded, missing=tuple(missing), file=str(place / f"{name}.txt"))
     try:
-        text = "\n".join(line for _, line in lines_of(found))
+        text = "\n".join(line for _, line in lines_of(concluded))
         write_atomically(place / f"{name}.txt", f"{text}\n".encode())
-        write_atomically(place / f"{name}.json", msgspec.json.encode(found))
+        write_atomically(place / f"{name}.json", msgspec.json.encode(concluded))
     except OSError:
-        return msgspec.structs.replace(found, file="")
-    return found
+        return msgspec.structs.replace(concluded, file="")
+    return concluded
 
 
-def conclude(run: Path, machines: Sequence[Machine], nows: Sequence[Now], at: int, cause: str = "") -> Autopsy:
+def conclude(run: Path, machines: Sequence[MachineSeen], nows: Sequence[Now], at: int, cause: str = "") -> Autopsy:
     """Return what the evidence says."""
     verdict = verdict_of(machines, nows, at, is_suspected=bool(cause))
     if verdict.kind == "ended":
@@ -82,7 +82,7 @@ def conclude(run: Path, machines: Sequence[Machine], nows: Sequence[Now], at: in
         run=str(run),
         time_unix_nano=at,
         cause=cause,
-        hosts=tuple(one.host for one in machines),
+        hosts=tuple(machine.host for machine in machines),
         verdict=verdict,
         groups=_groups(graph_of(machines, nows), verdict.who),
     )
@@ -90,13 +90,13 @@ def conclude(run: Path, machines: Sequence[Machine], nows: Sequence[Now], at: in
 
 def _groups(graph: Graph, culprits: Sequence[str]) -> tuple[StackGroup, ...]:
     """Return the processes with stacks, those with equal ones together: the cause first, then the smallest group."""
-    found: dict[tuple[object, ...], list[Node]] = {}
+    alike: dict[tuple[object, ...], list[Node]] = {}
     for node in graph.nodes.values():
         if node.seen is not None and (node.seen.threads or node.records):
             frames = node.seen.threads[0].frames[:_MOST_FRAMES] if node.seen.threads else ()
             key = (activity_of(node.seen).kind, *((frame.file, frame.function) for frame in frames))
-            found.setdefault(key, []).append(node)
-    ordered = sorted(found.values(), key=lambda nodes: (nodes[0].name not in culprits, len(nodes)))
+            alike.setdefault(key, []).append(node)
+    ordered = sorted(alike.values(), key=lambda nodes: (nodes[0].name not in culprits, len(nodes)))
     return tuple(_group(nodes) for nodes in ordered[:_MOST_GROUPS])
 
 
@@ -113,24 +113,24 @@ def _group(nodes: Sequence[Node]) -> StackGroup:
     return StackGroup(who=tuple(node.name for node in nodes), does=nodes[0].activity.text, stack=tuple(lines[:48]))
 
 
-def _others(place: Path, seen: Machine, nows: Sequence[Now], *, wait: bool) -> list[Machine]:
+def _others(place: Path, seen: MachineSeen, nows: Sequence[Now], *, wait: bool) -> list[MachineSeen]:
     """Return what other machines have seen within two minutes; wait for those that look at the same time."""
     deadline = time.monotonic() + (_WAIT_S if wait else 0.0)
     while True:
-        found: dict[str, Machine] = {}
+        others: dict[str, MachineSeen] = {}
         for file in sorted(place.glob("*/*.json")):
-            one = read_shown_json(file, Machine)
-            if one is not None and one.host != seen.host and _is_together(one, seen):
-                found[one.host] = one
-        if time.monotonic() >= deadline or _hosts(nows) <= {*found, seen.host}:
-            return list(found.values())
+            other = read_shown_json(file, MachineSeen)
+            if other is not None and other.host != seen.host and _is_together(other, seen):
+                others[other.host] = other
+        if time.monotonic() >= deadline or _hosts(nows) <= {*others, seen.host}:
+            return list(others.values())
         time.sleep(_POLL_S)
 
 
-def _is_together(one: Machine, other: Machine) -> bool:
-    return abs(one.time_unix_nano - other.time_unix_nano) < _TOGETHER_S * _NS
+def _is_together(machine: MachineSeen, other: MachineSeen) -> bool:
+    return abs(machine.time_unix_nano - other.time_unix_nano) < _TOGETHER_S * _NS
 
 
 def _hosts(nows: Sequence[Now]) -> set[str]:
     """Return the machines on which a process of the run lives."""
-    return {one.host for now in nows for one in now.processes if one.outcome is None}
+    return {process.host for now in nows for process in now.processes if process.outcome is None}

@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, build_opener
 
 from otel_rl import semconv
-from otel_rl.agent.hardware import engines
 from otel_rl.autopsy.evidence import EndpointSeen
+from otel_rl.recorder.agent.input import engine_pages
+from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,26 +24,26 @@ _MOST_BYTES = 16 << 20
 def look_at(urls: Iterable[str]) -> tuple[EndpointSeen, ...]:
     """Return what each endpoint says, all at once; one that says nothing within 2 s is silent."""
     chosen = tuple(dict.fromkeys(urls))[:_MOST]
-    found: dict[str, EndpointSeen] = {}
-    threads = [threading.Thread(target=_look, args=(url, found), daemon=True) for url in chosen]
+    answers: dict[str, EndpointSeen] = {}
+    threads = [threading.Thread(target=_look, args=(url, answers), daemon=True) for url in chosen]
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + 2 * _WITHIN_S + _BETWEEN_S
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    silent = f"no answer within {_WITHIN_S:g} s"
-    return tuple(found.get(url) or EndpointSeen(url=url, error=silent) for url in chosen)
+    silent = f"no answer within {wording.seconds(_WITHIN_S)}"
+    return tuple(answers.get(url) or EndpointSeen(url=url, error=silent) for url in chosen)
 
 
-def _look(url: str, found: dict[str, EndpointSeen]) -> None:
+def _look(url: str, answers: dict[str, EndpointSeen]) -> None:
     try:
         first, began = _loads(url), time.monotonic()
         time.sleep(_BETWEEN_S)
         last, seconds = _loads(url), time.monotonic() - began
-        tokens = _sum(last, engines.GENERATED), _sum(first, engines.GENERATED)
+        tokens = _sum(last, engine_pages.GENERATED), _sum(first, engine_pages.GENERATED)
         rate = None if None in tokens else ((tokens[0] or 0.0) - (tokens[1] or 0.0)) / seconds
         cache = [load.value for load in last if load.quantity == semconv.METRIC_ENGINE_KV_CACHE_UTILIZATION]
-        found[url] = EndpointSeen(
+        answers[url] = EndpointSeen(
             url=url,
             running=_sum(last, semconv.METRIC_ENGINE_REQUESTS_RUNNING),
             waiting=_sum(last, semconv.METRIC_ENGINE_REQUESTS_WAITING),
@@ -50,20 +51,23 @@ def _look(url: str, found: dict[str, EndpointSeen]) -> None:
             rate=rate,
         )
     except TimeoutError:
-        found[url] = EndpointSeen(url=url, error=f"no answer within {_WITHIN_S:g} s")
+        answers[url] = EndpointSeen(url=url, error=f"no answer within {wording.seconds(_WITHIN_S)}")
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         silent = isinstance(reason, TimeoutError)
-        found[url] = EndpointSeen(url=url, error=f"no answer within {_WITHIN_S:g} s" if silent else str(reason))
+        answers[url] = EndpointSeen(
+            url=url, error=f"no answer within {wording.seconds(_WITHIN_S)}" if silent else str(reason)
+        )
 
 
-def _loads(url: str) -> list[engines.Load]:
+def _loads(url: str) -> list[engine_pages.Load]:
     parts = urlsplit(url)
     address = parts._replace(path=parts.path or "/metrics").geturl()
+    # Without proxies: an engine is in the cluster, and HTTP_PROXY would answer in its place.
     with build_opener(ProxyHandler({})).open(address, timeout=_WITHIN_S) as answer:
-        return engines.loads(answer.read(_MOST_BYTES).decode("utf-8", "replace"), url)
+        return engine_pages.loads(answer.read(_MOST_BYTES).decode("utf-8", "replace"), url)
 
 
-def _sum(loads: Sequence[engines.Load], quantity: str) -> float | None:
-    found = [load.value for load in loads if load.quantity == quantity]
-    return sum(found) if found else None
+def _sum(loads: Sequence[engine_pages.Load], quantity: str) -> float | None:
+    values = [load.value for load in loads if load.quantity == quantity]
+    return sum(values) if values else None

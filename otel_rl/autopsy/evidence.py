@@ -30,98 +30,56 @@ class Collective(msgspec.Struct, frozen=True):
     sizes: str = ""
 
 
-class Connection(msgspec.Struct, frozen=True, kw_only=True):
-    """A TCP connection of a process.
+class ConnectionSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A TCP connection of a process."""
 
-    Attributes:
-        peer: The other end, as `address:port`.
-        name: This end, as `Kernel.target` names it.
-        pid: The process at the other end, if it is on this machine and this user may see it; 0 otherwise.
-        unread: Bytes that have arrived for this process, and that it has not read.
-        peer_unread: Bytes that have arrived at the other end, and that nobody has read there.
-        is_open: If false, the other end has not answered yet, or it has closed the connection.
-    """
-
-    peer: str
-    name: str = ""
-    pid: int = 0
-    unread: int = 0
-    peer_unread: int = 0
-    is_open: bool = True
+    peer: str  # the other end, as `address:port`
+    name: str = ""  # this end, as `Kernel.target` names it
+    pid: int = 0  # the process at the other end, if it is on this machine and this user may see it; 0 otherwise
+    unread: int = 0  # bytes that have arrived for this process, and that it has not read
+    peer_unread: int = 0  # bytes that have arrived at the other end, and that nobody has read there
+    is_open: bool = True  # if false, the other end has not answered yet, or it has closed the connection
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
-    """A process as the kernel sees it; what is about one thread is about the main thread.
+    """A process as the kernel sees it; what is about one thread is about the main thread."""
 
-    Attributes:
-        state: The state of the main thread, such as "S" (sleeps), "R", "D" (waits for a device), "T" (stopped), "Z".
-        wchan: The function of the kernel in which it waits; empty if it is unknown.
-        syscall: The system call that it is in; empty if there is none, or if it is unknown.
-        target: The file, pipe or address that the system call is about.
-        busy: Number of CPUs that the process used between two looks.
-        resident: Its memory in bytes.
-        files: Number of its open files.
-        files_limit: How many it may open.
-    """
-
-    state: str
-    wchan: str = ""
-    syscall: str = ""
-    target: str = ""
-    busy: float = 0.0
-    resident: int = 0
-    files: int = 0
-    files_limit: int = 0
+    state: str  # the state of the main thread, such as "S" (sleeps), "R", "D" (waits for a device), "T" (stopped), "Z"
+    wchan: str = ""  # the function of the kernel in which it waits; empty if it is unknown
+    syscall: str = ""  # the system call that it is in; empty if there is none, or if it is unknown
+    target: str = ""  # the file, pipe or address that the system call is about
+    busy: float = 0.0  # number of CPUs that the process used between two looks
+    resident: int = 0  # its memory in bytes
+    files: int = 0  # number of its open files
+    files_limit: int = 0  # how many it may open
 
 
 class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """A process on the machine.
+    """A process on the machine."""
 
-    Attributes:
-        pid: Its process id.
-        parent: That of its parent.
-        role: Its role; empty for a trainer rank.
-        rank: Its rank; -1 for a process that records nothing itself.
-        command: The beginning of its command line.
-        kernel: The kernel's view of it; `None` if it has gone.
-        threads: Its threads with their stacks, the main thread first.
-        moves: If true, the stack of its main thread changed between two looks.
-        missing: Why there are no stacks; empty if there are.
-        connections: Its TCP connections.
-        collectives: Its last collective of each process group, by PyTorch's Flight Recorder; the last one comes last.
-    """
-
-    pid: int
-    parent: int = 0
-    role: str = ""
-    rank: int = -1
-    command: str = ""
-    kernel: Kernel | None = None
-    threads: tuple[Thread, ...] = ()
-    moves: bool = False
-    missing: str = ""
-    connections: tuple[Connection, ...] = ()
+    pid: int  # its process id
+    parent: int = 0  # that of its parent
+    role: str = ""  # its role; empty for a trainer rank
+    rank: int = -1  # its rank; -1 for a process that records nothing itself
+    command: str = ""  # the beginning of its command line
+    kernel: Kernel | None = None  # the kernel's view of it; `None` if it has gone
+    threads: tuple[Thread, ...] = ()  # its threads with their stacks, the main thread first
+    moves: bool = False  # if true, the stack of its main thread changed between two looks
+    missing: str = ""  # why there are no stacks; empty if there are
+    connections: tuple[ConnectionSeen, ...] = ()  # its TCP connections
     collectives: tuple[Collective, ...] = ()
+    """Its last collective of each process group, by PyTorch's Flight Recorder; the last one comes last."""
 
 
 class EndpointSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The metrics endpoint of an inference server.
+    """The metrics endpoint of an inference server."""
 
-    Attributes:
-        url: Its address.
-        error: Why it gave no answer; empty if it answered.
-        running: Number of requests that it works on; `None` if it does not say.
-        waiting: Number of requests in its queue.
-        cache: Share of its key-value cache that is in use.
-        rate: Tokens per second between two looks.
-    """
-
-    url: str
-    error: str = ""
-    running: float | None = None
-    waiting: float | None = None
-    cache: float | None = None
-    rate: float | None = None
+    url: str  # its address
+    error: str = ""  # why it gave no answer; empty if it answered
+    running: float | None = None  # number of requests that it works on; `None` if it does not say
+    waiting: float | None = None  # number of requests in its queue
+    cache: float | None = None  # share of its key-value cache that is in use
+    rate: float | None = None  # tokens per second between two looks
 
 
 class DiskSeen(msgspec.Struct, frozen=True):
@@ -133,7 +91,7 @@ class DiskSeen(msgspec.Struct, frozen=True):
     free_files: int = 1
 
 
-class DeviceSeen(msgspec.Struct, frozen=True, kw_only=True):
+class GpuSeen(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU: its name, its utilization and its used memory as shares of 1."""
 
     name: str
@@ -141,31 +99,18 @@ class DeviceSeen(msgspec.Struct, frozen=True, kw_only=True):
     memory: float | None = None
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of one machine.
+class MachineSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of one machine."""
 
-    Attributes:
-        host: Its name.
-        time_unix_nano: When.
-        cause: Why the autopsy was asked for.
-        processes: The processes of the run with their descendants, and the servers that they are connected to.
-        endpoints: The inference servers that the settings name.
-        disks: The file systems of the run directory and of the working directories.
-        devices: Its GPUs.
-        memory_free: Share of its memory that is available; `None` if it is unknown.
-        oom_kills: Number of processes that the kernel has killed for lack of memory in this cgroup.
-        missing: What could not be seen, and why.
-        hidden: Ids of processes that live and record, but could not be looked at.
-    """
-
-    host: str
-    time_unix_nano: int
-    cause: str = ""
+    host: str  # its name
+    time_unix_nano: int  # when
+    cause: str = ""  # why the autopsy was asked for
     processes: tuple[ProcessSeen, ...] = ()
-    endpoints: tuple[EndpointSeen, ...] = ()
-    disks: tuple[DiskSeen, ...] = ()
-    devices: tuple[DeviceSeen, ...] = ()
-    memory_free: float | None = None
-    oom_kills: int = 0
-    missing: tuple[str, ...] = ()
-    hidden: tuple[int, ...] = ()
+    """The processes of the run with their descendants, and the servers that they are connected to."""
+    endpoints: tuple[EndpointSeen, ...] = ()  # the inference servers that the settings name
+    disks: tuple[DiskSeen, ...] = ()  # the file systems of the run directory and of the working directories
+    devices: tuple[GpuSeen, ...] = ()  # its GPUs
+    memory_free: float | None = None  # share of its memory that is available; `None` if it is unknown
+    oom_kills: int = 0  # number of processes that the kernel has killed for lack of memory in this cgroup
+    missing: tuple[str, ...] = ()  # what could not be seen, and why
+    hidden: tuple[int, ...] = ()  # ids of processes that live and record, but could not be looked at

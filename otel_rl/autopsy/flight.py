@@ -10,9 +10,9 @@ import msgspec
 
 from otel_rl.autopsy.evidence import Collective
 from otel_rl.autopsy.questions import put
-from otel_rl.errors import UNDECODABLE
-from otel_rl.journal.own_files import read_shown
-from otel_rl.journal.signals import FLIGHT, FLIGHT_ANSWER
+from otel_rl.recorder.errors import UNDECODABLE
+from otel_rl.recorder.files.own_files import read_shown
+from otel_rl.recorder.files.signals import FLIGHT, FLIGHT_ANSWER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,30 +39,31 @@ def ask(journals: Mapping[int, Path], missing: list[str]) -> dict[int, tuple[Col
     before = {pid: _mark(journal) for pid, journal in journals.items()}
     waiting = {pid: mark for pid, mark in before.items() if mark and put(pid, journals[pid], FLIGHT)}
     deadline = time.monotonic() + _WITHIN_S
-    found: dict[int, tuple[Collective, ...]] = {}
+    last: dict[int, tuple[Collective, ...]] = {}
     while waiting and time.monotonic() < deadline:
         time.sleep(_POLL_S)
         for pid in [pid for pid, mark in waiting.items() if _mark(journals[pid]) != mark]:
             del waiting[pid]
-            found[pid] = tuple(_last(journals[pid] / FLIGHT_ANSWER))
+            last[pid] = tuple(_last(journals[pid] / FLIGHT_ANSWER))
     missing += [f"process {pid}: PyTorch's Flight Recorder, because it does not run Python code" for pid in waiting]
-    return found
+    return last
 
 
 def _mark(journal: Path) -> int:
     with suppress(OSError):
+        # The inode, not the time: an answer replaces the file, within one tick of the file system's clock too.
         return (journal / FLIGHT_ANSWER).stat().st_ino
     return 0
 
 
 def _last(place: Path) -> Iterable[Collective]:
-    found: dict[str, Collective] = {}
+    by_group: dict[str, Collective] = {}
     with suppress(OSError, *UNDECODABLE):
-        for one in msgspec.json.decode(read_shown(place), type=_Dump).entries:
-            if not one.is_p2p:
-                name, about = one.process_group
+        for entry in msgspec.json.decode(read_shown(place), type=_Dump).entries:
+            if not entry.is_p2p:
+                name, about = entry.process_group
                 group = f"group {name}" if about in ("", "undefined") else f"group {name} ({about})"
-                operation = one.profiling_name.rpartition(":")[2]
-                found.pop(group, None)  # the group that was used last comes last
-                found[group] = Collective(group, one.collective_seq_id, operation, str(one.input_sizes)[:80])
-    yield from list(found.values())[-_MOST_GROUPS:]
+                operation = entry.profiling_name.rpartition(":")[2]
+                by_group.pop(group, None)  # the group that was used last comes last
+                by_group[group] = Collective(group, entry.collective_seq_id, operation, str(entry.input_sizes)[:80])
+    yield from list(by_group.values())[-_MOST_GROUPS:]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from otel_rl.autopsy.evidence import Kernel
-from otel_rl.errors.redaction import without_secret_options
+from otel_rl.recorder.secrets import without_secret_options
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -71,6 +71,7 @@ class Stat(NamedTuple):
 def stat_of(pid: int, thread: int = 0) -> Stat | None:
     """Return the state of a process, or of one of its threads; `None` if it has gone."""
     text = _text(f"/proc/{pid}/task/{thread}/stat" if thread else f"/proc/{pid}/stat")
+    # A process names itself, with spaces and parentheses if it likes: the fields begin behind the last `)`.
     name, _, rest = text.partition("(")[2].rpartition(")")
     fields = rest.split()
     if len(fields) < 20:
@@ -104,6 +105,7 @@ def syscall_of(pid: int, thread: int = 0) -> tuple[str, int]:
     if not fields:  # only a process that may use ptrace can read it
         wchan = _text(f"/proc/{pid}/task/{thread or pid}/wchan")
         return next((name for start, name in _BY_WCHAN.items() if wchan.startswith(start)), ""), -1
+    # "running" on a CPU; -1 if it is stopped outside of a system call.
     if len(fields) < 2 or not fields[0].isdecimal():
         return "", -1
     number = int(fields[0])
@@ -144,11 +146,11 @@ def view_of(pid: int, busy: float) -> Kernel | None:
 
 def files_of(pid: int) -> dict[int, str]:
     """Return the open files of a process, by descriptor; none of another user's process."""
-    found: dict[int, str] = {}
+    links: dict[int, str] = {}
     with suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - of the kernel
-            found[int(name)] = link_of(pid, int(name))
-    return found
+            links[int(name)] = link_of(pid, int(name))
+    return links
 
 
 def link_of(pid: int, descriptor: int) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from otel_rl import semconv
-from otel_rl.agent.hardware import cgroup
-from otel_rl.autopsy.evidence import DeviceSeen, DiskSeen
+from otel_rl.autopsy.evidence import DiskSeen, GpuSeen
+from otel_rl.recorder.agent.hardware import cgroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,13 +21,14 @@ _WITHIN_S = 2.0
 
 def within(seconds: float, look: Callable[[], T]) -> T | None:
     """Return what a look found; `None` if it takes too long: a dead file server or driver does not respond."""
-    found: list[T] = []
-    started(lambda: found.append(look())).join(seconds)
-    return found[0] if found else None
+    results: list[T] = []
+    started(lambda: results.append(look())).join(seconds)
+    return results[0] if results else None
 
 
 def started(look: Callable[[], object]) -> threading.Thread:
     """Return a thread that looks; the end of the process does not wait for it."""
+    # statvfs on a dead file server and NVML on a dead driver wait in the kernel (state D), where no signal ends them.
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     return thread
@@ -35,15 +36,15 @@ def started(look: Callable[[], object]) -> threading.Thread:
 
 def disks_of(paths: Iterable[str]) -> tuple[tuple[DiskSeen, ...], tuple[str, ...]]:
     """Return the file systems of paths, and the paths whose file system does not respond."""
-    found: dict[int, DiskSeen] = {}
+    disks: dict[int, DiskSeen] = {}
     silent = []
     for path in dict.fromkeys(path for path in paths if path):
         seen = within(_WITHIN_S, lambda path=path: _disk(path))  # type: ignore[misc]
         if seen is None:
             silent.append(path)
         elif seen[1] is not None:
-            found.setdefault(seen[0], seen[1])
-    return tuple(found.values()), tuple(silent)
+            disks.setdefault(seen[0], seen[1])
+    return tuple(disks.values()), tuple(silent)
 
 
 def _disk(path: str) -> tuple[int, DiskSeen | None]:
@@ -70,21 +71,21 @@ def oom_kills() -> int:
     return sum(int(point.value) for point in points if point.metric == semconv.METRIC_CONTAINER_MEMORY_OOM_KILLS)
 
 
-def devices() -> tuple[DeviceSeen, ...] | None:
+def devices() -> tuple[GpuSeen, ...] | None:
     """Return the GPUs; none without a driver, `None` if the driver does not respond."""
     return within(2 * _WITHIN_S, _devices)
 
 
-def _devices() -> tuple[DeviceSeen, ...]:
+def _devices() -> tuple[GpuSeen, ...]:
     with suppress(Exception):  # no driver, or one that is broken
         import pynvml
 
         pynvml.nvmlInit()
-        found = []
+        gpus = []
         for index in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
             used = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-            found.append(DeviceSeen(name=f"GPU {index}", utilization=used, memory=memory.used / memory.total))
-        return tuple(found)
+            gpus.append(GpuSeen(name=f"GPU {index}", utilization=used, memory=memory.used / memory.total))
+        return tuple(gpus)
     return ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import msgspec
 
 from otel_rl.autopsy.evidence import Frame, Thread
 from otel_rl.autopsy.stacks import source_of
+from otel_rl.recorder.files import programs
 
 _WITHIN_S = 5.0
 _MOST_WHY = 200
@@ -43,24 +43,25 @@ def stacks(pid: int, program: str) -> tuple[Thread, ...] | str:
     for option in ("--native", "--nonblocking"):
         try:
             command = [program, "dump", "--json", option, "--pid", str(pid)]
-            made = subprocess.run(command, capture_output=True, timeout=_WITHIN_S, check=False)
+            made = programs.ask(command, within=_WITHIN_S)
             if not made.returncode:
                 return _threads(pid, msgspec.json.decode(made.stdout, type=list[_Thread]))
             why = why or made.stderr.decode(errors="replace").strip().partition("\n")[0][:_MOST_WHY]
-        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        except (OSError, ValueError, programs.TooLate) as error:
             why = why or type(error).__name__
     return f"py-spy: {why or 'failed'}"
 
 
-def _threads(pid: int, found: list[_Thread]) -> tuple[Thread, ...]:
-    found.sort(key=lambda thread: thread.os_thread_id != pid)
+def _threads(pid: int, threads: list[_Thread]) -> tuple[Thread, ...]:
+    # To the kernel, the id of the main thread is that of the process.
+    threads.sort(key=lambda thread: thread.os_thread_id != pid)
     return tuple(
         Thread(
             tuple(
-                Frame(one.filename, one.line, one.name.rpartition(".")[2], source_of(one.filename, one.line))
-                for one in thread.frames
+                Frame(frame.filename, frame.line, frame.name.rpartition(".")[2], source_of(frame.filename, frame.line))
+                for frame in thread.frames
             ),
             thread.thread_name or "",
         )
-        for thread in found
+        for thread in threads
     )

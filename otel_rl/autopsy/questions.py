@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from otel_rl.autopsy.kernel import files_of
-from otel_rl.errors import UNDECODABLE
-from otel_rl.journal.own_files import read_shown
-from otel_rl.journal.signals import QUESTIONS
+from otel_rl.recorder.errors import UNDECODABLE
+from otel_rl.recorder.files.own_files import read_shown
+from otel_rl.recorder.files.signals import QUESTIONS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,9 +22,10 @@ def put(pid: int, journal: Path, question: bytes) -> bool:
     The journal may be another user's; only the process that writes it is asked.
     """
     with suppress(OSError, ValueError, *UNDECODABLE):
-        if not any(os.path.dirname(one) == str(journal.resolve()) for one in files_of(pid).values()):  # noqa: PTH120
+        if not any(os.path.dirname(file) == str(journal.resolve()) for file in files_of(pid).values()):  # noqa: PTH120
             return False
         number, inode = map(int, read_shown(journal / QUESTIONS).split())
+        # O_NONBLOCK: a process that is stopped does not read, and a full pipe would hold up the autopsy.
         pipe = os.open(f"/proc/{pid}/fd/{number}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             return os.fstat(pipe).st_ino == inode and os.write(pipe, question) == 1

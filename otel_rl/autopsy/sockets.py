@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_rl.autopsy.evidence import Connection
+from otel_rl.autopsy.evidence import ConnectionSeen
 from otel_rl.autopsy.kernel import all_pids, files_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class _Row(NamedTuple):
     inode: int
 
 
-def connections_of(pids: Iterable[int]) -> Mapping[int, tuple[Connection, ...]]:
+def connections_of(pids: Iterable[int]) -> Mapping[int, tuple[ConnectionSeen, ...]]:
     """Return the TCP connections of processes that wait for an answer, or have one, by process."""
     rows = _rows()
     owners: dict[int, int] = {}
@@ -42,7 +42,7 @@ def connections_of(pids: Iterable[int]) -> Mapping[int, tuple[Connection, ...]]:
                     own.setdefault(pid, []).append(row)
     ends = {(row.local, row.remote): row for row in rows}
     listeners = {row.local[1]: row for row in rows if row.state == _LISTENS}
-    return {pid: tuple(_connections(pid, found, ends, listeners, owners)) for pid, found in own.items()}
+    return {pid: tuple(_connections(pid, of_process, ends, listeners, owners)) for pid, of_process in own.items()}
 
 
 def _connections(
@@ -51,7 +51,7 @@ def _connections(
     ends: Mapping[tuple[tuple[str, int], tuple[str, int]], _Row],
     listeners: Mapping[int, _Row],
     owners: Mapping[int, int],
-) -> Iterable[Connection]:
+) -> Iterable[ConnectionSeen]:
     listens = {row.local[1] for row in rows if row.state == _LISTENS}
     open_rows = (row for row in rows if row.state in (_ESTABLISHED, _CONNECTS, _PEER_CLOSED))
     for row in [row for row in open_rows if row.local[1] not in listens][:_MOST_CONNECTIONS]:  # not as the server
@@ -61,7 +61,7 @@ def _connections(
             server = listeners.get(row.remote[1])
         owner = owners.get(server.inode, 0) if server is not None else 0
         if owner != pid:
-            yield Connection(
+            yield ConnectionSeen(
                 peer=f"{row.remote[0]}:{row.remote[1]}",
                 name=f"{_PREFIX}{row.inode}]",
                 pid=owner,
@@ -72,20 +72,22 @@ def _connections(
 
 
 def _rows() -> list[_Row]:
-    found: list[_Row] = []
+    rows: list[_Row] = []
     for name in ("tcp", "tcp6"):
         with suppress(OSError), Path(f"/proc/net/{name}").open() as file:
             for line in file.read(_MOST_BYTES).splitlines()[1:]:
-                with suppress(ValueError, IndexError):  # the last line may be cut
+                with suppress(ValueError, IndexError):  # the last line may be cut, as files are read up to a limit
                     fields = line.split()
                     unread = int(fields[4].partition(":")[2], 16)
-                    found.append(_Row(_end(fields[1]), _end(fields[2]), fields[3], unread, int(fields[9])))
-    return found
+                    rows.append(_Row(_end(fields[1]), _end(fields[2]), fields[3], unread, int(fields[9])))
+    return rows
 
 
 def _end(text: str) -> tuple[str, int]:
     raw, port = text.split(":")
     words = bytes.fromhex(raw)
+    # The kernel prints an address as 32-bit numbers in the byte order of the machine, an IPv6 address as four of them.
     address = ipaddress.ip_address(struct.pack(f">{len(words) // 4}I", *struct.unpack(f"<{len(words) // 4}I", words)))
+    # A server that listens on `::` shows IPv4 clients as ::ffff:a.b.c.d, and their own end has a.b.c.d.
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address), int(port, 16)

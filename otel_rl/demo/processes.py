@@ -10,13 +10,11 @@ import os
 import shlex
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import uuid
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +24,8 @@ import msgspec
 import otel_rl
 from otel_rl.demo.options import Options
 from otel_rl.demo.watching import Watch
-from otel_rl.errors.sinks import lines, one_line
+from otel_rl.recorder.errors.sinks import lines, one_line
+from otel_rl.recorder.files import programs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +41,7 @@ _FINISH = b"finish\n"
 _EVERY_S = 0.1
 
 
-class Ranks:
+class RankProcesses:
     """The processes of all ranks. Their output is kept, and printed if one of them fails.
 
     Each waits for a line of its standard input before it finishes the run, so that the metrics stay up as long. If its
@@ -53,12 +52,12 @@ class Ranks:
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the demo
         shared = os.environ | _shared_environment(options.ranks, run_id)
         self._processes = [
-            subprocess.Popen(
-                [sys.executable, "-m", "otel_rl.demo.processes", msgspec.json.encode(options)],
-                env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stdin=subprocess.PIPE,
-                stdout=self._printed,
-                stderr=self._printed,
+            programs.start(
+                programs.python("-m", "otel_rl.demo.processes", msgspec.json.encode(options).decode()),
+                environment=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                reads=programs.PIPE,
+                output=self._printed,
+                errors=self._printed,
             )
             for rank in range(options.ranks)
         ]
@@ -92,7 +91,7 @@ class Ranks:
         for process in self._processes:
             try:
                 process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
+            except programs.TooLate:
                 process.kill()
                 process.wait()
         codes = [abs(process.returncode) for process in self._processes]
@@ -113,7 +112,7 @@ def perform(options: Options, *, hold: bool) -> int:
     run_id = uuid.uuid4().hex
     run_dir = Path(options.dir).absolute() / PROJECT / f"{NAME}-{run_id}"
     click.echo(f"GRPO on arithmetic, {options.ranks} rank{'s' if options.ranks > 1 else ''}: {run_dir}")
-    ranks = Ranks(options, run_id)
+    ranks = RankProcesses(options, run_id)
     watch = Watch(run_dir, options.steps, ranks.are_over)
     is_interrupted = False
     try:
@@ -138,7 +137,7 @@ def perform(options: Options, *, hold: bool) -> int:
     return INTERRUPTED if is_interrupted else code
 
 
-def _hold(ranks: Ranks) -> None:
+def _hold(ranks: RankProcesses) -> None:
     """Wait for Ctrl-C or SIGTERM."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     click.echo("\nholding, so that the metrics stay up; Ctrl-C ends the run")
@@ -160,14 +159,13 @@ def _places(run_dir: Path, metrics: str | None) -> Iterator[tuple[str, str]]:
     """Yield what shows the run, each with its command or address."""
     if not run_dir.exists():
         return
-    here = run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir
-    run = shlex.quote(str(here))
+    shown = run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir
+    run = shlex.quote(str(shown))
     yield "look again", f"otel-rl top {run}"
-    if find_spec("otel_rl.cli.report") is not None:
-        yield "report", f"otel-rl report {run} -o demo.html"
-    for board in sorted({path.parent for path in here.rglob("events.out.tfevents.*")}):
+    yield "report", f"otel-rl report {run} -o demo.html"
+    for board in sorted({path.parent for path in shown.rglob("events.out.tfevents.*")}):
         yield "TensorBoard", f"tensorboard --logdir {shlex.quote(str(board))}"
-    for offline in sorted(here.rglob("offline-run-*/")):
+    for offline in sorted(shown.rglob("offline-run-*/")):
         yield "W&B, offline", f"wandb sync {shlex.quote(str(offline))}"
     if metrics:
         yield "Prometheus", f"{metrics} while the run lasts; --hold keeps it up"
@@ -184,7 +182,7 @@ def _shared_environment(world_size: int, run_id: str) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(world_size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        "GLOO_SOCKET_IFNAME": "lo",
+        "GLOO_SOCKET_IFNAME": "lo",  # gloo looks up the host's name, which need not resolve in a container
     }
 
 
@@ -204,7 +202,7 @@ def _start_recording(options: Options) -> otel_rl.Run:
 def main(options: Options) -> int:
     """Run the demo as one of the ranks; SIGTERM stops it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the one that watches decides
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises, so that `finally` still finishes the run
     try:
         run = _start_recording(options)
     except otel_rl.SettingsError as error:

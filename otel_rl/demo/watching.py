@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from otel_rl.archive.runs import place_of
-from otel_rl.view.terminal import show, words
-from otel_rl.view.terminal.ansi import this_terminal
-from otel_rl.view.terminal.present import present_of
+from otel_rl.cli.ansi import this_terminal
+from otel_rl.look.terminal import show, words
+from otel_rl.look.terminal.present import present_of
+from otel_rl.recorder.archive.runs import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from otel_rl.view.terminal.present import Present
+    from otel_rl.look.terminal.present import RunPresent
 
 _EVERY_S = 0.2
 _LINE_EVERY = 10
@@ -78,7 +78,7 @@ class Watch:
     def _has_begun(self) -> bool:
         return (self._directory / "run.json").exists()
 
-    def _present(self) -> Present:
+    def _present(self) -> RunPresent:
         return present_of(place_of(self._directory))
 
     def _is_done(self) -> bool:
@@ -90,10 +90,10 @@ class Watch:
 
     def _print_lines(self) -> None:
         progress = self._present().progress
-        values = {one.name: dict(one.points) for one in progress.curves}
+        values = {curve.name: dict(curve.points) for curve in progress.curves}
         for step in range(self._printed + 1, (-1 if progress.last_step is None else progress.last_step) + 1):
             self._printed = step
             if step == 0 or (step + 1) % _LINE_EVERY == 0 or step + 1 == self._steps:
-                found = {label: values.get(name, {}).get(step) for label, name in _SHOWN.items()}
-                told = (f"{label} {words.number(value)}" for label, value in found.items() if value is not None)
-                click.echo(f"step {step + 1:>4}/{self._steps}  {'  '.join(told)}")
+                shown = {label: values.get(name, {}).get(step) for label, name in _SHOWN.items()}
+                texts = (f"{label} {words.number(value)}" for label, value in shown.items() if value is not None)
+                click.echo(f"step {step + 1:>4}/{self._steps}  {'  '.join(texts)}")

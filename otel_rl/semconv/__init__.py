@@ -1,4 +1,4 @@
-"""The names of the registry that code emits; `generate` writes this file from `model/`.
+"""The names of the registry that code emits; `semconv/generate.py` writes this file from `model/`.
 
 `rl.*` follows open-telemetry/semantic-conventions-genai#88 where that proposal has a name. Rooms above it and
 exporters import it.

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import re
 from functools import cache, cached_property, lru_cache
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from otel_rl import semconv
 from otel_rl.semconv import registry
+from otel_rl.semconv.frameworks import package_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+OWN = "otel_rl"
+"""The dialect of values that otel-rl derives; it is used in addition to the framework's."""
 AttributeMap = dict[str, str | int]
 Axis = Literal["rollout", "optimizer", "tokens", "time"]
 """The second axes, over which values can be drawn: batches of prompts, updates, trained tokens, seconds."""
@@ -60,49 +64,38 @@ class Placeholder(msgspec.Struct, frozen=True):
 
 
 class Meaning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The meaning of a pattern.
+    """The meaning of a pattern."""
 
-    Attributes:
-        metric: The name of the metric in the registry.
-        attributes: Attributes in addition to those of the placeholders.
-        unit: The unit of the framework, if it differs from the registry's.
-        reduce: The reduction over ranks, if it differs from the registry's.
-    """
-
-    metric: str
-    attributes: AttributeMap = {}
-    unit: str = ""
-    reduce: str = ""
+    metric: str  # the name of the metric in the registry
+    attributes: AttributeMap = {}  # attributes in addition to those of the placeholders
+    unit: str = ""  # the unit of the framework, if it differs from the registry's
+    reduce: str = ""  # the reduction over ranks, if it differs from the registry's
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """The meaning of a name.
+    """The meaning of a name."""
 
-    Attributes:
-        metric: The name of the metric in the registry.
-        attributes: Its attributes, sorted by name.
-        factor: The factor that converts the value to the registry's unit.
-        reduce: The reduction over ranks; empty if neither the dialect nor the registry defines it.
-        alias: The index of the name in `Dialect.spellings`.
-    """
-
-    metric: str
-    attributes: tuple[tuple[str, str | int], ...] = ()
-    factor: float = 1.0
-    reduce: str = ""
-    alias: int = 0
+    metric: str  # the name of the metric in the registry
+    attributes: tuple[tuple[str, str | int], ...] = ()  # its attributes, sorted by name
+    factor: float = 1.0  # the factor that converts the value to the registry's unit
+    reduce: str = ""  # the reduction over ranks; empty if neither the dialect nor the registry defines it
+    alias: int = 0  # the index of the name in `Dialect.spellings`
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    framework: dict[str, Any] = {}
-    metrics: dict[str, str | Meaning] = {}
+class DialectFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The content of a dialect's file."""
+
+    framework: dict[str, Any] = {}  # the fields of `Framework`, and what tables of the docs show
+    metrics: dict[str, str | Meaning] = {}  # patterns, with their meanings
     prefixes: tuple[str, ...] = ("",)
-    phases: dict[str, str] = {}
-    passing: dict[str, str] = {}
-    axes: dict[Axis, str] = {}
+    phases: dict[str, str] = {}  # otel-rl's names of phases, by the framework's
+    passing: dict[str, str] = {}  # patterns of names without a meaning, with the reason
+    axes: dict[Axis, str] = {}  # metrics over which others can be drawn
+    hardware: str = "hardware"  # the first part of the names of hardware values in trackers
+    phase_memory: bool = False  # if true, the memory of phases is among the usual metrics
 
 
-class _Rule:
+class _PatternRule:
     """A pattern with one prefix, for both directions."""
 
     def __init__(self, pattern: str, entry: Meaning, phases: Mapping[str, str]) -> None:
@@ -158,17 +151,17 @@ class Dialect:
         declared: Patterns of names without a meaning, except catch-alls such as `actor/{name}`.
     """
 
-    def __init__(self, name: str, file: _File) -> None:
+    def __init__(self, name: str, file: DialectFile) -> None:
         self.name = name
         self.phases = file.phases
         self._passing = [
-            (_Rule(full, Meaning(""), {}), reason)
+            (_PatternRule(full, Meaning(""), {}), reason)
             for pattern, reason in file.passing.items()
             for full in _in_full(pattern)
         ]
         entries = {pattern: Meaning(e) if isinstance(e, str) else e for pattern, e in file.metrics.items()}
         rules = [
-            _Rule(full, entry, file.phases)
+            _PatternRule(full, entry, file.phases)
             for pattern, entry in entries.items()
             for full in _in_full(pattern, file.prefixes)
         ]
@@ -177,20 +170,20 @@ class Dialect:
         self._exact = {rule.pattern: rule for rule in rules if not rule.names}
         # A rule with more literal characters is more specific, so it comes first.
         self._patterns = sorted((r for r in rules if r.names), key=lambda r: (-r.literal_length, len(r.names)))
-        self._by_metric: dict[str, list[_Rule]] = {}
+        self._by_metric: dict[str, list[_PatternRule]] = {}
         for rule in rules:
             self._by_metric.setdefault(rule.entry.metric, []).append(rule)
         self.read = lru_cache(_MOST_REMEMBERED)(self._reading)
 
     def pattern(self, name: str) -> str | None:
         """Return the pattern that matches a name."""
-        found = self._first_rule(name)
-        return None if found is None else found[0].pattern
+        match = self._first_rule(name)
+        return None if match is None else match[0].pattern
 
     def spellings(self, metric: str, attributes: Mapping[str, str | int]) -> list[str]:
         """Return the names of a metric with exactly these attributes, the preferred one first."""
-        found = (rule.spell(attributes) for rule in self._by_metric.get(metric, ()))
-        return [name for name in dict.fromkeys(found) if name is not None and self._is_first(name, metric, attributes)]
+        names = (rule.spell(attributes) for rule in self._by_metric.get(metric, ()))
+        return [name for name in dict.fromkeys(names) if name is not None and self._is_first(name, metric, attributes)]
 
     def passes(self, name: str) -> str | None:
         """Return the reason why a name is not translated, if the dialect has one."""
@@ -200,7 +193,7 @@ class Dialect:
         """Return whether a name passes by a pattern that is not a catch-all, such as `actor/{name}`."""
         return any(rule.pattern in self.declared and rule.regex.fullmatch(name) for rule, _ in self._passing)
 
-    def _first_rule(self, name: str) -> tuple[_Rule, AttributeMap] | None:
+    def _first_rule(self, name: str) -> tuple[_PatternRule, AttributeMap] | None:
         exact = self._exact.get(name)
         for rule in [exact] if exact is not None else self._patterns:
             if name.startswith(rule.begins) and name.endswith(rule.ends):
@@ -210,14 +203,14 @@ class Dialect:
         return None
 
     def _is_first(self, name: str, metric: str, attributes: Mapping[str, str | int]) -> bool:
-        found = self._first_rule(name)
-        return found is not None and found[0].entry.metric == metric and found[1] == attributes
+        match = self._first_rule(name)
+        return match is not None and match[0].entry.metric == metric and match[1] == attributes
 
     def _reading(self, name: str) -> Reading | None:
-        found = self._first_rule(name)
-        if found is None:
+        match = self._first_rule(name)
+        if match is None:
             return None
-        rule, attributes = found
+        rule, attributes = match
         names = self.spellings(rule.entry.metric, attributes)
         if name not in names:  # such as `timing/generate`, if the phase is logged as `timing/gen`
             return None
@@ -264,23 +257,23 @@ def placeholders() -> dict[str, Placeholder]:
 
 @cache
 def dialect(name: str) -> Dialect:
-    """Return the dialect of this name.
+    """Return the dialect of this name. It knows nothing if no installed package has it."""
+    return Dialect(name, dialect_file(name))
+
+
+@cache
+def dialect_file(name: str) -> DialectFile:
+    """Return the content of a dialect's file; an empty one if no installed package has it."""
+    if name == OWN:
+        return parse(registry.content(f"{OWN}.yaml"))
+    package = package_of(name)
+    return parse(resources.files(package).joinpath(f"{name}.yaml").read_bytes()) if package else DialectFile()
+
+
+def parse(content: bytes) -> DialectFile:
+    """Decode the file of a dialect.
 
     Raises:
-        FileNotFoundError: The dialect is unknown.
+        msgspec.ValidationError: A field is unknown, or has another type.
     """
-    return Dialect(name, _file(name))
-
-
-def framework(name: str) -> dict[str, Any]:
-    """Return the section `framework` of a dialect's file."""
-    return _file(name).framework
-
-
-def axes(name: str) -> dict[Axis, str]:
-    """Return the metrics of a dialect over which others can be drawn."""
-    return _file(name).axes
-
-
-def _file(name: str) -> _File:
-    return msgspec.yaml.decode(registry.content("dialects", f"{name}.yaml"), type=_File)
+    return msgspec.yaml.decode(content, type=DialectFile)

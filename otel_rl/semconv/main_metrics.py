@@ -50,43 +50,31 @@ Topic = Literal[
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A metric of the registry.
+    """A metric of the registry."""
 
-    Attributes:
-        metric: Its name in the registry.
-        attributes: Attributes that a reading must have.
-        optional: Further attributes that a reading may have.
-    """
-
-    metric: str
-    attributes: AttributeMap = {}
-    optional: tuple[str, ...] = ()
+    metric: str  # its name in the registry
+    attributes: AttributeMap = {}  # attributes that a reading must have
+    optional: tuple[str, ...] = ()  # further attributes that a reading may have
 
     def matches(self, reading: Reading) -> bool:
         """Return whether a reading is this metric with these attributes."""
         if reading.metric != self.metric:
             return False
-        found = dict(reading.attributes)
-        rest = found.keys() - self.attributes.keys()
-        return rest <= set(self.optional) and all(found.get(key) == value for key, value in self.attributes.items())
+        attributes = dict(reading.attributes)
+        others = attributes.keys() - self.attributes.keys()
+        return others <= set(self.optional) and all(
+            attributes.get(key) == value for key, value in self.attributes.items()
+        )
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A topic: the metrics that it is read from, the best first.
+class MainMetric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A topic: the metrics that it is read from, the best first."""
 
-    Attributes:
-        topic: What is measured.
-        choices: Metrics of the registry.
-        words: Last components of names, for names that no dialect knows.
-        most: How many names of a run belong to it.
-        main: If true, screens show it first.
-    """
-
-    topic: Topic
-    choices: tuple[Choice, ...]
-    words: tuple[str, ...] = ()
-    most: int = 1
-    main: bool = True
+    topic: Topic  # what is measured
+    choices: tuple[Choice, ...]  # metrics of the registry
+    words: tuple[str, ...] = ()  # last components of names, for names that no dialect knows
+    most: int = 1  # how many names of a run belong to it
+    main: bool = True  # if true, screens show it first
 
 
 class MainMetrics:
@@ -115,24 +103,24 @@ class MainMetrics:
 
 
 @cache
-def entries() -> tuple[Entry, ...]:
+def entries() -> tuple[MainMetric, ...]:
     """Return the topics, in the order in which screens show them."""
-    return msgspec.yaml.decode(registry.content("main_metrics.yaml"), type=tuple[Entry, ...])
+    return msgspec.yaml.decode(registry.content("main_metrics.yaml"), type=tuple[MainMetric, ...])
 
 
 def topics(readings: Sequence[tuple[str, Reading | None]]) -> dict[Topic, tuple[str, ...]]:
     """Return the names of each topic that a run has, in the order of screens, given its names and what they mean."""
-    found = ((entry.topic, _names(entry, readings)) for entry in entries())
-    return {topic: names for topic, names in found if names}
+    named = ((entry.topic, _names(entry, readings)) for entry in entries())
+    return {topic: names for topic, names in named if names}
 
 
-def _names(entry: Entry, readings: Sequence[tuple[str, Reading | None]]) -> tuple[str, ...]:
+def _names(entry: MainMetric, readings: Sequence[tuple[str, Reading | None]]) -> tuple[str, ...]:
     """Return the names of the first choice that the run has, those with the fewest attributes and characters first."""
     for choice in entry.choices:
-        found = [(name, reading) for name, reading in readings if reading is not None and choice.matches(reading)]
-        if found:
-            found.sort(key=lambda one: (len(one[1].attributes), one[1].alias, len(one[0])))
-            return tuple(name for name, _ in found[: entry.most])
+        matching = [(name, reading) for name, reading in readings if reading is not None and choice.matches(reading)]
+        if matching:
+            matching.sort(key=lambda named: (len(named[1].attributes), named[1].alias, len(named[0])))
+            return tuple(name for name, _ in matching[: entry.most])
     unknown = [name for name, reading in readings if reading is None]
     for word in entry.words:
         of_word = sorted((name for name in unknown if _last(name) == word), key=len)

@@ -105,7 +105,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.annotations.naming_conventions.policy_exceptions
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _RegistryFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups: tuple[Group, ...]
     imports: dict[Literal["entities", "events"], tuple[str, ...]] = {}
 
@@ -119,7 +119,7 @@ def content(*path: str) -> bytes:
 def groups() -> tuple[Group, ...]:
     """Return the whole registry, file by file."""
     files = sorted(f.name for f in resources.files("otel_rl.semconv").joinpath("model").iterdir())
-    decoded = (msgspec.yaml.decode(content("model", file), type=_File) for file in files if file != _MANIFEST)
+    decoded = (msgspec.yaml.decode(content("model", file), type=_RegistryFile) for file in files if file != _MANIFEST)
     return tuple(group for file in decoded for group in file.groups)
 
 

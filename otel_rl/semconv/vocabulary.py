@@ -9,14 +9,12 @@ from msgspec.structs import replace
 
 from otel_rl import semconv
 from otel_rl.semconv import registry
-from otel_rl.semconv.dialect import Reading, dialect
-from otel_rl.semconv.frameworks import DIALECTS
+from otel_rl.semconv.dialect import OWN, Reading, dialect
+from otel_rl.semconv.frameworks import dialects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-OWN = "otel_rl"
-"""The dialect of values that otel-rl derives; it is used in addition to the framework's."""
 _MOST_NAMES = 20_000
 
 
@@ -27,7 +25,7 @@ class Vocabulary:
     but others do and agree, their meaning is used; if they disagree, the name is unknown.
 
     Args:
-        name: Name of a dialect, or "auto".
+        name: Name of a dialect, or "auto", which is also what a dialect counts as that is not installed.
 
     Attributes:
         chosen: The detected or given dialect; `None` while several are equally likely.
@@ -36,8 +34,8 @@ class Vocabulary:
 
     def __init__(self, name: str) -> None:
         self._own = dialect(OWN)
-        self.chosen: str | None = None if name == "auto" else name
-        self._all = [] if self.chosen else [dialect(each) for each in DIALECTS]
+        self.chosen: str | None = name if name in dialects() else None
+        self._all = [] if self.chosen else [dialect(each) for each in dialects()]
         self._known = dict.fromkeys((each.name for each in self._all), 0)
         self._seen: set[str] = set()
         self.read = lru_cache(_MOST_NAMES)(self._reading)
@@ -52,7 +50,7 @@ class Vocabulary:
         self._seen.update(fresh)
         for each in self._all:
             self._known[each.name] += sum(each.read(name) is not None for name in fresh)
-        most = max(self._known.values())
+        most = max(self._known.values(), default=0)
         best = [name for name, count in self._known.items() if count == most]
         before, self.chosen = self.chosen, best[0] if len(best) == 1 else None
         if self.chosen != before:
@@ -66,8 +64,8 @@ class Vocabulary:
         registered = registry.metrics().get(name)
         if registered is not None and registered.instrument == "gauge":  # trainers can use the registry's names
             return Reading(name, reduce=registered.reduce)
-        theirs = None if self.chosen is None else dialect(self.chosen)
-        if theirs is not None and theirs.read(name) is None and theirs.declares(name):
+        of_framework = None if self.chosen is None else dialect(self.chosen)
+        if of_framework is not None and of_framework.read(name) is None and of_framework.declares(name):
             return None  # `time/fps` of SB3 is not a phase
         own = self._own.read(name)
         if own is not None:

@@ -9,41 +9,23 @@ from typing import NamedTuple
 
 
 class Scenario(NamedTuple):
-    """A run that hangs in step 3.
+    """A run that hangs in step 3."""
 
-    Attributes:
-        kind: The cause that the verdict must name.
-        who: Its name begins with this.
-        generate: What each rank does in the phase `generate` of step 3; `rank` is its rank.
-        update: The same in the phase `update`.
-        before: What each rank does before its first step.
-        phase: The name of the second phase.
-        ranks: Number of ranks.
-        gloo: If true, they are ranks of torch.distributed, and each step has an all-reduce.
-        rollout: What a rollout worker does; empty for none.
-        server: What a server does; empty for none. Its port is in `SERVER`.
-        engine: If true, the settings name the server as an inference server.
-        hidden: A rank that does not record.
-        needs: A small disk, a file server or little memory, which is made for it.
-        moves: If true, it records all the time.
-        variables: Variables of the environment.
-    """
-
-    kind: str
-    who: str = "rank 1"
-    generate: str = "pass"
-    update: str = "pass"
-    before: str = ""
-    phase: str = "update"
-    ranks: int = 1
-    gloo: bool = False
-    rollout: str = ""
-    server: str = ""
-    engine: bool = False
-    hidden: int = -1
-    needs: str = ""
-    moves: bool = False
-    variables: Mapping[str, str] = MappingProxyType({})
+    kind: str  # the cause that the verdict must name
+    who: str = "rank 1"  # its name begins with this
+    generate: str = "pass"  # what each rank does in the phase `generate` of step 3; `rank` is its rank
+    update: str = "pass"  # the same in the phase `update`
+    before: str = ""  # what each rank does before its first step
+    phase: str = "update"  # the name of the second phase
+    ranks: int = 1  # number of ranks
+    gloo: bool = False  # if true, they are ranks of torch.distributed, and each step has an all-reduce
+    rollout: str = ""  # what a rollout worker does; empty for none
+    server: str = ""  # what a server does; empty for none. Its port is in `SERVER`
+    engine: bool = False  # if true, the settings name the server as an inference server
+    hidden: int = -1  # a rank that does not record
+    needs: str = ""  # a small disk, a file server or little memory, which is made for it
+    moves: bool = False  # if true, it records all the time
+    variables: Mapping[str, str] = MappingProxyType({})  # variables of the environment
 
 
 def _on_rank_1(code: str) -> str:

@@ -24,23 +24,25 @@ from click.testing import CliRunner
 import otel_rl
 from otel_rl import semconv
 from otel_rl.autopsy.doctor import collector, directories, gpus, limits, packages, ports, recording, settings, trackers
-from otel_rl.autopsy.doctor.check import Check, Machine, Subject, examine
+from otel_rl.autopsy.doctor.check import Check, CheckedMachine, Subject, examine
 from otel_rl.autopsy.doctor.examination import SUBJECTS, Examination, examination
+from otel_rl.autopsy.verbs.doctor import lines
 from otel_rl.cli import main
-from otel_rl.cli.doctor import lines
-from otel_rl.setup import directory as run_directories
-from otel_rl.setup.agent_start import end_agents
-from tests.agent.hardware import standin
+from otel_rl.recorder.directory import directory as run_directories
+from otel_rl.recorder.directory.agent_start import end_agents
 from tests.certificates import Certificates
 from tests.collector import free_port
 from tests.real_parts import needs_program
+from tests.recorder.agent.hardware import standin
 
 HOME = {"PATH": os.environ.get("PATH", ""), "HOME": os.environ.get("HOME", "/")}
 
 
-def machine(place: Path, environ: Mapping[str, str] | None = None, run: Path | None = None) -> Machine:
+def machine(place: Path, environ: Mapping[str, str] | None = None, run: Path | None = None) -> CheckedMachine:
     variables = HOME | dict(environ or {})
-    return Machine(variables, settings.loaded(variables), place, None if run is None else run_directories.at(run))
+    return CheckedMachine(
+        variables, settings.loaded(variables), place, None if run is None else run_directories.at(run)
+    )
 
 
 def bad(found: Iterable[Check]) -> list[Check]:
@@ -149,10 +151,10 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from otel_rl.autopsy.doctor import directories
-from otel_rl.autopsy.doctor.check import Machine
+from otel_rl.autopsy.doctor.check import CheckedMachine
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-print([(one.state, one.what) for one in directories.directory(Machine({}, None, Path(sys.argv[1])))])
+print([(one.state, one.what) for one in directories.directory(CheckedMachine({}, None, Path(sys.argv[1])))])
 """
 
 
@@ -283,17 +285,17 @@ def test_trackers_that_cannot_work(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_package_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A framework that was not tested is a warning, a requirement that is missing a failure with the command."""
-    versions = {"trl": "99.0", "duckdb": None, "msgspec": "0.1"}
+    versions = {"trl": "99.0", "wrapt": None, "msgspec": "0.1"}
     real = packages._version
     monkeypatch.setattr(packages, "_version", lambda name: versions.get(name, real(name)))
     found = {one.what.split()[0]: one for one in bad(packages.packages(machine(tmp_path)))}
 
     assert {name: one.state for name, one in found.items()} == {
         "trl": "warning",
-        "duckdb": "failed",
+        "wrapt": "failed",
         "msgspec": "failed",
     }
-    assert found["duckdb"].fix.startswith("pip install 'duckdb")
+    assert found["wrapt"].fix.startswith("pip install 'wrapt")
 
 
 @pytest.fixture(scope="module")
@@ -331,9 +333,9 @@ LIMITED = """
 import resource
 from pathlib import Path
 from otel_rl.autopsy.doctor import limits
-from otel_rl.autopsy.doctor.check import Machine
+from otel_rl.autopsy.doctor.check import CheckedMachine
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 1024))
-print([(one.what, one.fix) for one in limits.limits(Machine({}, None, Path("."))) if one.state == "warning"])
+print([(one.what, one.fix) for one in limits.limits(CheckedMachine({}, None, Path("."))) if one.state == "warning"])
 """
 
 
@@ -436,14 +438,14 @@ def test_checks_that_hang_or_break() -> None:
     """A check that hangs has failed, one that raises was not made; the others are shown, the worst first."""
     forever = threading.Event()
 
-    def hang(_: Machine) -> Iterator[Check]:
+    def hang(_: CheckedMachine) -> Iterator[Check]:
         yield Check("a", "ok", "first")
         forever.wait()
 
-    def broken(_: Machine) -> Iterator[Check]:
+    def broken(_: CheckedMachine) -> Iterator[Check]:
         raise RuntimeError("boom")
 
-    def well(_: Machine) -> Iterator[Check]:
+    def well(_: CheckedMachine) -> Iterator[Check]:
         yield Check("c", "ok", "well")
 
     subjects = [Subject("a", hang, 0.2), Subject("b", broken), Subject("c", well)]

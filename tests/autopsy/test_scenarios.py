@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from otel_rl import semconv
-from otel_rl.archive.now import read_now
 from otel_rl.autopsy.conclude import autopsy
-from otel_rl.autopsy.text import lines_of
 from otel_rl.export import Event
-from otel_rl.setup import directory as directories
-from otel_rl.setup import said
+from otel_rl.recorder.archive.autopsy_text import lines_of
+from otel_rl.recorder.archive.now import read_now
+from otel_rl.recorder.directory import agent_events
+from otel_rl.recorder.directory import directory as directories
 from tests.autopsy.scenarios import SCENARIOS, WELL, Scenario
 from tests.collector import answers, free_port, wait_for
 from tests.real_parts import needs
@@ -191,7 +191,7 @@ def _hangs(run: Path, expected: int, *, moves: bool) -> bool:
 
 
 def _events(run: Path, name: str) -> list[Event]:
-    return [one for one in said.read(directories.at(run).events) if one.name == name]
+    return [one for one in agent_events.read(directories.at(run).events) if one.name == name]
 
 
 def _stood_still_at(run: Path, cause: object) -> float:

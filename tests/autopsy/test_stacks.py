@@ -13,7 +13,7 @@ import pytest
 from otel_rl.autopsy import flight
 from otel_rl.autopsy.evidence import Collective, Frame
 from otel_rl.autopsy.stacks import Asked, ask, parsed
-from otel_rl.journal.signals import stacks_of
+from otel_rl.recorder.files.signals import stacks_of
 from tests.processes import journal_of, start, start_python
 
 _INIT = 'run = otel_rl.init(dir=".", project="p", id="i", exporters=[], agent="off", quiet=True)'

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from otel_rl.archive.autopsies import read_autopsies
-from otel_rl.archive.now import Now, OpenPhase, ProcessNow, Stalled, Wait
 from otel_rl.autopsy.__main__ import event_of
 from otel_rl.autopsy.conclude import autopsy, conclude
-from otel_rl.autopsy.evidence import Connection, Frame, Kernel, Machine, ProcessSeen, Thread
-from otel_rl.autopsy.text import lines_of
+from otel_rl.autopsy.evidence import ConnectionSeen, Frame, Kernel, MachineSeen, ProcessSeen, Thread
 from otel_rl.autopsy.verdict import verdict_of
-from otel_rl.insight import wording
+from otel_rl.recorder.archive.autopsies import read_autopsies
+from otel_rl.recorder.archive.autopsy_text import lines_of
+from otel_rl.recorder.archive.now import Now, PhaseNow, ProcessNow, Stalled, Wait
+from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def now(
             pid=(200 if role else 100) + rank,
             step=step,
             step_started_unix_nano=AT - age * S,
-            phases=(OpenPhase(phase, AT - age * S),) if phase else (),
+            phases=(PhaseNow(phase, AT - age * S),) if phase else (),
             last_unix_nano=AT - age * S,
             outcome=outcome if number == len(processes) else None,
         )
@@ -79,12 +79,12 @@ def now(
     )
 
 
-def machine(*processes: ProcessSeen, host: str = "a") -> Machine:
+def machine(*processes: ProcessSeen, host: str = "a") -> MachineSeen:
     """Return what was seen on a machine."""
-    return Machine(host=host, time_unix_nano=AT, processes=processes)
+    return MachineSeen(host=host, time_unix_nano=AT, processes=processes)
 
 
-def kind_and_who(machines: Sequence[Machine], nows: Sequence[Now]) -> tuple[str, tuple[str, ...]]:
+def kind_and_who(machines: Sequence[MachineSeen], nows: Sequence[Now]) -> tuple[str, tuple[str, ...]]:
     """Return the cause of a run about which nobody has a suspicion."""
     found = verdict_of(machines, nows, AT)
     return found.kind, found.who
@@ -231,7 +231,7 @@ def test_a_circle_that_was_recorded() -> None:
     assert (found.kind, found.sure, found.sentence) == ("circle", "certain", "Rank 0 and rank 1 wait for each other.")
 
 
-@pytest.mark.parametrize("outcome", ["lost", "failed"])
+@pytest.mark.parametrize("outcome", ["lost", "failed", "cancelled"])
 def test_a_rank_that_is_missing(outcome: Outcome) -> None:
     """A rank that waits for nobody known waits for the one that died, unless it went on, or that one has come back."""
     queue = Thread((Frame("/usr/lib/python3.11/queue.py", 1, "get"),))
@@ -247,6 +247,21 @@ def test_a_rank_that_is_missing(outcome: Outcome) -> None:
     assert kind_and_who([machine(seen(0, queue))], [goes_on])[0] == "well"
     returned = ProcessSeen(pid=301, rank=1, threads=(stack("work"),), kernel=_WAITS)
     assert kind_and_who([machine(seen(0, queue), returned)], [back])[0] == "well"
+
+
+def test_how_a_process_died_is_in_the_sentence() -> None:
+    """In the words of all screens, with its phase and the time of its end."""
+    queue = Thread((Frame("/usr/lib/python3.11/queue.py", 1, "get"),))
+    both = now((0, "", "update"), (1, "", ""), age=9, outcome="lost")
+    how = {"cause": "oom_kill", "ended_phase": "generate", "ended_unix_nano": AT - 5 * S}
+    killed = msgspec.structs.replace(both.processes[1], phases=(), **how)
+    found = verdict_of(
+        [machine(seen(0, queue))], [msgspec.structs.replace(both, processes=[both.processes[0], killed])], AT
+    )
+
+    assert found.sentence == (
+        "Rank 1 was killed by the kernel for lack of host memory in generate, 5 s ago; rank 0 waits for it."
+    )
 
 
 def test_two_threads_that_wait_for_locks() -> None:
@@ -299,10 +314,20 @@ def test_the_first_failure_comes_first() -> None:
     assert found.consequences == ("rank 0 waits for a queue at train.py:5 (take)",)
 
 
+def test_what_is_certain_outranks_what_is_likely() -> None:
+    """A worker that ended before its time is recorded; a rank that waits for a disk is inferred."""
+    queue = Thread((Frame("/usr/lib/python3.11/queue.py", 1, "get"), Frame("/home/me/train.py", 5, "take")))
+    disk = seen(1, stack("save"), kernel=Kernel(state="D", wchan="nfs_wait", syscall="write"))
+    nows = [now((0, "", "generate"), (1, "", "update"), (0, "rollout", ""), outcome="finished")]
+    found = verdict_of([machine(seen(0, queue), disk)], nows, AT)
+
+    assert (found.kind, found.sure) == ("left", "certain")
+
+
 def test_a_server_that_does_not_read() -> None:
     """The evidence says how many bytes it has not read."""
     asks = Thread((Frame("/usr/lib/python3.11/http/client.py", 1, "getresponse"), Frame("train.py", 5, "ask")))
-    rank = seen(0, asks, connections=(Connection(peer="127.0.0.1:8000", pid=9, peer_unread=312),))
+    rank = seen(0, asks, connections=(ConnectionSeen(peer="127.0.0.1:8000", pid=9, peer_unread=312),))
     server = ProcessSeen(pid=9, command="vllm serve", kernel=Kernel(state="S", syscall="futex"))
     found = verdict_of([machine(rank, server)], [now((0, "", "generate"))], AT)
 
@@ -316,6 +341,15 @@ def test_a_phase_that_is_not_overdue() -> None:
 
     assert kind_and_who(machines, [now((0, "", "update"), (1, "", "generate"), age=4)])[0] == "well"
     assert kind_and_who(machines, [now((0, "", "update"), (1, "", "generate"), age=40)]) == ("native", ("rank 1",))
+
+
+@pytest.mark.parametrize("phase", ["async_barrier", "wait_for_policy", "get_batch"])
+def test_a_process_that_waits_by_design(phase: str) -> None:
+    """A process with a role that is idle is not the cause, however it waits; the rank that works is."""
+    waits = Thread((Frame("/usr/lib/python3.11/threading.py", 1, "acquire"), Frame("train.py", 7, "take")))
+    machines = [machine(seen(0, stack("work")), seen(0, waits, role="orchestrator"))]
+
+    assert kind_and_who(machines, [now((0, "", "update"), (0, "orchestrator", phase))]) == ("native", ("rank 0",))
 
 
 def test_nothing_is_known(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import otel_rl
 from otel_rl.cli import main
-from otel_rl.cli.runs import Run
+from otel_rl.cli.runs import RunArgument
 
 
 @pytest.fixture(autouse=True)
@@ -31,23 +31,23 @@ def runs() -> dict[str, Path]:
 )
 def test_a_run_is_found(runs: dict[str, Path], name: str, found: str) -> None:
     """By its id, by its name, where the newest one is meant, or as the newest of all."""
-    assert Run().convert(name, None, None).absolute() == runs[found]
+    assert RunArgument().convert(name, None, None).absolute() == runs[found]
 
 
 def test_a_directory_is_itself(runs: dict[str, Path]) -> None:
     """Also if a run has its path as its name."""
     Path("base").mkdir()
 
-    assert Run().convert("base", None, None) == Path("base")
-    assert Run().convert(str(runs["a-1"]), None, None) == runs["a-1"]
+    assert RunArgument().convert("base", None, None) == Path("base")
+    assert RunArgument().convert(str(runs["a-1"]), None, None) == runs["a-1"]
 
 
 def test_a_directory_of_runs(runs: dict[str, Path]) -> None:
     """Means its newest run, and all of them where a command takes several."""
-    assert Run().convert("runs/p", None, None) == runs["a-2"]
-    assert Run().convert("runs", None, None) == runs["b-1"]
-    assert Run(several=True).convert("runs/p", None, None) == Path("runs/p")
-    assert Run(several=True).convert("a-1", None, None) == runs["a-1"]
+    assert RunArgument().convert("runs/p", None, None) == runs["a-2"]
+    assert RunArgument().convert("runs", None, None) == runs["b-1"]
+    assert RunArgument(several=True).convert("runs/p", None, None) == Path("runs/p")
+    assert RunArgument(several=True).convert("a-1", None, None) == runs["a-1"]
 
 
 def test_the_directory_of_all_runs(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_the_directory_of_all_runs(runs: dict[str, Path], monkeypatch: pytest.Mo
     monkeypatch.chdir("/")
     monkeypatch.setenv("OTEL_RL_DIR", str(tmp_path / "runs"))
 
-    assert Run().convert("a-1", None, None) == runs["a-1"]
+    assert RunArgument().convert("a-1", None, None) == runs["a-1"]
 
 
 def test_an_id_in_two_projects() -> None:
@@ -64,7 +64,7 @@ def test_an_id_in_two_projects() -> None:
         otel_rl.init(agent="off", exporters=[], quiet=True, project=project, id="same").finish(0)
 
     with pytest.raises(click.BadParameter, match=r"runs/x/\S*same.*runs/y/\S*same"):
-        Run().convert("same", None, None)
+        RunArgument().convert("same", None, None)
 
 
 @pytest.mark.parametrize("name", ["nothing", "a\0b"])
@@ -75,13 +75,13 @@ def test_a_name_of_no_run(name: str) -> None:
     (place / "run.json").write_text("{")
 
     with pytest.raises(click.BadParameter):
-        Run().convert(name, None, None)
+        RunArgument().convert(name, None, None)
 
 
 def test_the_number_of_a_step_in_place_of_a_run() -> None:
     """Where a command takes a step too, the error says how to give one; others say nothing of steps."""
     said = CliRunner().invoke(main, ["why", "17"])
 
-    assert "otel-rl ls; for a step of the newest run, give: newest 17" in " ".join(said.stderr.split())
+    assert "otel-rl ls; for a step of the newest run, give: --steps 17" in " ".join(said.stderr.split())
     with pytest.raises(click.BadParameter, match=r"to see them: otel-rl ls$"):
-        Run().convert("17", None, None)
+        RunArgument().convert("17", None, None)

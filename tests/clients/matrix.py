@@ -8,31 +8,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.bridge.bridges import Bridge
 from tests.clients.lossy import Lossy
 from tests.clients.programs import Client, Program
 from tests.collector import wait_for
 from tests.processes import rows_of
+from tests.serve.bridge.bridges import Bridge
 
 AWAY_S = 3
 
 
 class Case(NamedTuple):
-    """The accident that happens to the clients.
+    """The accident that happens to the clients."""
 
-    Attributes:
-        name: A column of the table.
-        rows: How many rows each sends.
-        batch: How many in a request.
-        lost: If not 0, the first answer and each further one of this number is lost.
-        away: If true, the receiver is killed when half of the rows are there, and starts again.
-    """
-
-    name: str
-    rows: int = 600
-    batch: int = 100
-    lost: int = 0
-    away: bool = False
+    name: str  # a column of the table
+    rows: int = 600  # how many rows each sends
+    batch: int = 100  # how many in a request
+    lost: int = 0  # if not 0, the first answer and each further one of this number is lost
+    away: bool = False  # if true, the receiver is killed when half of the rows are there, and starts again
 
 
 CASES = (
@@ -44,25 +36,15 @@ CASES = (
 
 
 class Result(NamedTuple):
-    """The fate of the rows that a client sent.
+    """The fate of the rows that a client sent."""
 
-    Attributes:
-        sent: How many it sent.
-        received: How many steps have a row.
-        doubled: How many rows are of a step that has one already.
-        is_exact: If true, each row holds what was sent for its step, bit by bit.
-        is_in_order: If true, the rows came as they were sent.
-        given_up: How many the client's exporter gave up, or does not know whether they were received.
-        said: What the client wrote to its log.
-    """
-
-    sent: int
-    received: int
-    doubled: int
-    is_exact: bool
-    is_in_order: bool
-    given_up: int
-    said: str
+    sent: int  # how many it sent
+    received: int  # how many steps have a row
+    doubled: int  # how many rows are of a step that has one already
+    is_exact: bool  # if true, each row holds what was sent for its step, bit by bit
+    is_in_order: bool  # if true, the rows came as they were sent
+    given_up: int  # how many the client's exporter gave up, or does not know whether they were received
+    said: str  # what the client wrote to its log
 
 
 class _Sender:

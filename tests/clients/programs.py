@@ -18,33 +18,20 @@ _NO_JSON = ("http/protobuf", "grpc")
 
 
 class Program(NamedTuple):
-    """A client that is built.
+    """A client that is built."""
 
-    Attributes:
-        command: What starts it.
-        place: Where it runs.
-    """
-
-    command: list[str]
-    place: Path
+    command: list[str]  # what starts it
+    place: Path  # where it runs
 
 
 class Client(NamedTuple):
-    """A program that sends rows.
+    """A program that sends rows."""
 
-    Attributes:
-        name: Its language, or what it is.
-        needs: The programs that build and run it.
-        build: Builds it; takes an empty directory.
-        protocols: Those that OpenTelemetry has for it.
-        keeps_order: If true, rows come as they were sent.
-    """
-
-    name: str
-    needs: tuple[str, ...]
-    build: Callable[[Path], Program]
-    protocols: tuple[str, ...] = _ALL
-    keeps_order: bool = True
+    name: str  # its language, or what it is
+    needs: tuple[str, ...]  # the programs that build and run it
+    build: Callable[[Path], Program]  # builds it; takes an empty directory
+    protocols: tuple[str, ...] = _ALL  # those that OpenTelemetry has for it
+    keeps_order: bool = True  # if true, rows come as they were sent
 
     @property
     def ways(self) -> list[tuple[str, str]]:

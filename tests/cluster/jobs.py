@@ -18,39 +18,24 @@ TEMPLATES = _HERE.parents[1] / "deploy" / "slurm"
 
 
 class Case(NamedTuple):
-    """A job to submit.
+    """A job to submit."""
 
-    Attributes:
-        script: What the batch script does, or the name of a template such as `train.sbatch`, which is used as it is.
-        options: Of sbatch.
-        variables: The environment of sbatch.
-        user: Who submits it.
-        then: What is done to it when it has delivered rows; a training with WAITS waits for it.
-    """
-
-    script: str
-    options: str = ""
-    variables: Mapping[str, str] = {}
-    user: User = DAVE
+    script: str  # what the batch script does, or the name of a template such as `train.sbatch`, which is used as it is
+    options: str = ""  # of sbatch
+    variables: Mapping[str, str] = {}  # the environment of sbatch
+    user: User = DAVE  # who submits it
     then: Callable[[Submitted], None] | None = None
+    """The action on it when it has delivered rows; a training with WAITS waits for it."""
 
 
 class Submitted(NamedTuple):
-    """A job that was submitted.
+    """A job that was submitted."""
 
-    Attributes:
-        slurm: Where.
-        id: Its number.
-        case: What it is.
-        inside: The directory it works in, as machines see it.
-        done: What is done to it.
-    """
-
-    slurm: Slurm
-    id: int
-    case: Case
-    inside: str
-    done: list[Future[None]]
+    slurm: Slurm  # where
+    id: int  # its number
+    case: Case  # what it is
+    inside: str  # the directory it works in, as machines see it
+    done: list[Future[None]]  # what is done to it
 
     @property
     def left(self) -> LeftBehind:

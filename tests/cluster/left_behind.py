@@ -16,13 +16,9 @@ STEPS = 40
 
 
 class LeftBehind(NamedTuple):
-    """The directory that a job worked in.
+    """The directory that a job worked in."""
 
-    Attributes:
-        path: Where this host sees it.
-    """
-
-    path: Path
+    path: Path  # where this host sees it
 
     @property
     def output(self) -> str:
@@ -74,13 +70,9 @@ class LeftBehind(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run directory.
+    """A run directory."""
 
-    Attributes:
-        path: Where this host sees it.
-    """
-
-    path: Path
+    path: Path  # where this host sees it
 
     @property
     def rows(self) -> list[Any]:

@@ -69,21 +69,13 @@ rm -rf "/tmp/job.$SLURM_JOB_ID"
 
 
 class Job(NamedTuple):
-    """What Slurm says of a job.
+    """What Slurm says of a job."""
 
-    Attributes:
-        id: Its number.
-        state: Such as COMPLETED, TIMEOUT or CANCELLED.
-        exit_code: Exit status of the batch script and the signal that ended it, such as `0:0`.
-        nodes: Its nodes in Slurm's short form.
-        restarts: How often it was requeued.
-    """
-
-    id: int
-    state: str
-    exit_code: str
-    nodes: str
-    restarts: int
+    id: int  # its number
+    state: str  # such as COMPLETED, TIMEOUT or CANCELLED
+    exit_code: str  # exit status of the batch script and the signal that ended it, such as `0:0`
+    nodes: str  # its nodes in Slurm's short form
+    restarts: int  # how often it was requeued
 
 
 class Slurm:

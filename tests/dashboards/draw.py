@@ -40,7 +40,7 @@ _SHOWN = {
     "explorer": "verl",
 }
 """The run that each screenshot shows."""
-_DEMO = [sys.executable, "-m", "otel_rl.cli", "demo", "--steps", "400", "--exporter", "jsonl"]
+_DEMO = [sys.executable, "-m", "otel_rl.cli", "demo", "--steps", "400", "--to", "jsonl"]
 _CHROMIUM = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
 
 

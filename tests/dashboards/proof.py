@@ -22,13 +22,13 @@ from typing import NamedTuple
 import msgspec
 
 from dashboards import rules
-from otel_rl.setup import directory as directories
-from tests.agent.hardware import standin
+from otel_rl.recorder.directory import directory as directories
 from tests.collector import wait_for
 from tests.dashboards.queries import Query, asked, every_query
 from tests.dashboards.trainers import CALM, PLAYS
 from tests.processes import start
 from tests.prometheus import Prometheus, scraping
+from tests.recorder.agent.hardware import standin
 
 FASTER = 60
 TWO_RANKS = ("verl", "ranks", "slow", "lost")
@@ -54,17 +54,11 @@ vllm:prefix_cache_hits_total {half}
 
 
 class Watched(NamedTuple):
-    """What Prometheus answered.
+    """What Prometheus answered."""
 
-    Attributes:
-        series: How many series each query has, by query and run.
-        fired: The runs that each alert fired for; of what has no run, the instance.
-        targets: The files by which Prometheus found the runs.
-    """
-
-    series: dict[tuple[Query, str], int]
-    fired: dict[str, set[str]]
-    targets: list[str]
+    series: dict[tuple[Query, str], int]  # how many series each query has, by query and run
+    fired: dict[str, set[str]]  # the runs that each alert fired for; of what has no run, the instance
+    targets: list[str]  # the files by which Prometheus found the runs
 
 
 @contextlib.contextmanager

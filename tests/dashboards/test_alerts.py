@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 import yaml
 
 from dashboards import rules
@@ -51,10 +52,10 @@ class Case(NamedTuple):
         }
 
 
-def check(cases: Iterable[Case], directory: Path) -> None:
+def check(cases: Iterable[Case | dict[str, object]], directory: Path) -> None:
     """Let promtool load the series of each case and count alerts that fire; it names the alerts that differ."""
     (directory / "rules.yml").write_text(rules.prometheus_rules(_RULES))
-    tests = [case.told for case in cases]
+    tests = [case.told if isinstance(case, Case) else case for case in cases]
     told = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": tests}
     (directory / "test.yml").write_text(yaml.safe_dump(told))
     promtool("test", "rules", "test.yml", directory=directory)
@@ -72,6 +73,39 @@ def test_each_fires(tmp_path: Path) -> None:
 def test_each_stays_silent(tmp_path: Path) -> None:
     """When it is not."""
     check([Case(one, [*one.silent, *alive(one)], one.silent_at or one.at, 0) for one in _RULES.alerts], tmp_path)
+
+
+_IN_GENERATE = 'rl_stalled_processes{rl_phase="generate"'
+_ROLLOUT = (f'{_IN_GENERATE}, rl_role="rollout", rl_stall_kind="hung", rl_stall_scope="process"}}', "3x40")
+_WAITING = ('rl_stalled_processes{rl_phase="wait", rl_stall_kind="hung", rl_stall_scope="job"}', "4x40")
+_GENERATING = (f'{_IN_GENERATE}, rl_stall_kind="hung", rl_stall_scope="job"}}', "2x40")
+_SILENT = (f'{_IN_GENERATE}, rl_stall_kind="silent", rl_stall_scope="job"}}', "1x40")
+_BROKEN = ('rl_broken_waits{rl_wait_kind="request", rl_wait_cause="dead"}', "2x40")
+_HANGS: dict[str, tuple[rules.Series, str, dict[str, str]]] = {
+    "a silent machine": ([_SILENT], "RLStalled", {}),
+    "a rank that hangs": ([_GENERATING, _SILENT], "RLPhaseHung", {"rl_phase": "generate", "rl_stall_scope": "job"}),
+    "ranks that wait for a role": (
+        [_WAITING, _GENERATING, _ROLLOUT],
+        "RLPhaseHung",
+        {"rl_phase": "generate", "rl_role": "rollout", "rl_stall_scope": "process"},
+    ),
+    "a wait that can never end": (
+        [_BROKEN, _WAITING, _ROLLOUT, _SILENT],
+        "RLWaitBroken",
+        {"rl_wait_kind": "request", "rl_wait_cause": "dead"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("series", "name", "labels"), _HANGS.values(), ids=_HANGS)
+def test_one_alert_for_one_hang(series: rules.Series, name: str, labels: dict[str, str], tmp_path: Path) -> None:
+    """The one that knows most of its cause: of several processes that hang, it is one alert too."""
+    shown = ", ".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
+    firing = f'ALERTS{{alertname="{name}", alertstate="firing", {_RUN}, severity="critical"{shown and ", "}{shown}}}'
+    expression = 'ALERTS{alertname=~"RLStalled|RLPhaseHung|RLWaitBroken"}'
+    expected = {"expr": expression, "eval_time": "35m", "exp_samples": [{"labels": firing, "value": 1}]}
+    case = Case(_RULES.alerts[0], [*series, *_ALIVE], "35m", 1).told | {"promql_expr_test": [expected]}
+    check([case], tmp_path)
 
 
 def test_a_dead_agent_says_nothing_about_the_training(tmp_path: Path) -> None:

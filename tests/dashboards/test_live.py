@@ -39,7 +39,7 @@ ONLY = {
 """Which runs have what some panels need; no other run may show anything there."""
 FIRED_BY = {
     "otel-rl": ["RLAgentDown"],
-    "stalled": ["RLStalled", "RLPhaseHung", "RLWaitBroken"],
+    "stalled": ["RLWaitBroken"],
     "lost": ["RLRankLost"],
     "slow": ["RLStraggler"],
     "asynchronous": ["RLStalePolicy"],
@@ -61,19 +61,13 @@ class Compared(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Answers and differences from one play of all runs.
+    """Answers and differences from one play of all runs."""
 
-    Attributes:
-        answers: Those of the Prometheus that scrapes the agents.
-        compared: Those of VictoriaMetrics.
-        rates: Differences between ways while the runs went on.
-        values: Differences between ways while the runs stood still; both are `None` where the servers are absent.
-    """
-
-    answers: proof.Watched
-    compared: Compared = Compared([], {})
-    rates: list[Difference] | None = None
+    answers: proof.Watched  # those of the Prometheus that scrapes the agents
+    compared: Compared = Compared([], {})  # those of VictoriaMetrics
+    rates: list[Difference] | None = None  # differences between ways while the runs went on
     values: list[Difference] | None = None
+    """Differences between ways while the runs stood still; both are `None` where the servers are absent."""
 
 
 @pytest.fixture(scope="module")

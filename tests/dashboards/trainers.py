@@ -23,8 +23,8 @@ import numpy as np
 import yaml
 
 import otel_rl
-from otel_rl.trainer.current import recorder_of
-from tests.devices.gpus import GIB, Allocator
+from otel_rl.recorder.trainer.current import recorder_of
+from tests.recorder.devices.gpus import GIB, Allocator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -23,9 +23,9 @@ pytestmark = [needs("torch"), needs("tensorboard"), needs("wandb"), pytest.mark.
 STEPS = 12
 UNTAUGHT = """
 from functools import partial
-from otel_rl.demo import command
-command.Options = partial(command.Options, warmup_updates=3)
-command.demo()
+from otel_rl.demo.verbs import demo as verb
+verb.Options = partial(verb.Options, warmup_updates=3)
+verb.demo()
 """
 """The demo without most of its warm-up, for what does not ask whether it learns."""
 
@@ -102,7 +102,7 @@ def test_it_holds_the_metrics(performed: Performed) -> None:
 
 def test_two_ranks_are_one_run(tmp_path: Path) -> None:
     """Two processes over gloo: each step is one row and one trace, with phases of both ranks."""
-    options = ("--steps", "3", "--ranks", "2", "--exporter", "jsonl")
+    options = ("--steps", "3", "--ranks", "2", "--to", "jsonl")
     with running_demo(tmp_path, *options, program=("-c", UNTAUGHT)) as demo:
         assert demo.wait(300) == 0, (tmp_path / "demo.txt").read_text()
     (run_dir,) = (tmp_path / "runs" / "otel-rl-demo").iterdir()

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dashboards import rules
-from otel_rl.cli.servers import configurations
+from otel_rl.serve.servers import configurations
 from tests.real_parts import needs_program
 
 _DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -59,7 +59,7 @@ def test_the_wheel_of_the_image_is_the_wheel(tmp_path: Path) -> None:
         (wheel,) = made.glob("*.whl")
         names[source] = set(ZipFile(wheel).namelist())
 
-    assert names[tmp_path / "src"] == {name for name in names[_ROOT] if not name.startswith("otel_rl/files/")}
+    assert names[tmp_path / "src"] == {name for name in names[_ROOT] if not name.startswith("otel_rl/serve/files/")}
 
 
 def test_the_image_has_the_wheel_and_locked_packages_alone() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.cli.servers import PORTS, found
+from otel_rl.serve.servers import PORTS, on_path
 from tests.collector import wait_for
 from tests.prometheus import Prometheus
 from tests.real_parts import needs_program
@@ -49,11 +49,11 @@ def test_it_watches_the_runs(running: str) -> None:
 def test_status(running: str) -> None:
     """`status` lists the servers, `up` starts nothing twice, and `down` stops what `up` started."""
     assert told("status")[0] == 0
-    assert {one["server"] for one in json.loads(told("status", "--json")[1]) if one["ready"]} == {*found()}
-    assert told("up", "--local")[1].count("running at") == len(found())
-    assert told("down")[1].count("stopped") == len(found())
+    assert {one["server"] for one in json.loads(told("status", "--json")[1]) if one["ready"]} == {*on_path()}
+    assert told("up", "--local")[1].count("running at") == len(on_path())
+    assert told("down")[1].count("stopped") == len(on_path())
     code, output = told("status")
-    assert (code, output.count("not running")) == (1, len(found()))
+    assert (code, output.count("not running")) == (1, len(on_path()))
 
 
 def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, running: str) -> None:

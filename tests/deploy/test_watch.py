@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.cli.watch import waiting
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.cli.verbs.watch import waiting
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
 from tests.collector import wait_for
 from tests.processes import rows_of, run_python, start
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
 _TRAINER = """
 import os, otel_rl, signal, time
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
 run = otel_rl.init(project="p", id="watched", exporters=["jsonl"], quiet=True)
 for n in range(5):
     run.log({"reward": n / 7}, step=n)

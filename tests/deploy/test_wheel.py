@@ -22,10 +22,10 @@ _DEPLOYED = {".yaml", ".yml", ".json", ".sh", ".sbatch", ".md", "Dockerfile"}
 """Suffixes of the files that `otel-rl stack` starts servers with, or names without a suffix."""
 _SUFFIXES = {
     "otel_rl": {".py", ".yaml", ".md", "py.typed"},
-    "otel_rl/errors/redaction": {".py", "kept.json"},
-    "otel_rl/view/page/assets": {".css", ".js", "uplot.license.txt"},
-    "otel_rl/files/deploy": _DEPLOYED,
-    "otel_rl/files/dashboards": _DEPLOYED,
+    "otel_rl/recorder/secrets": {".py", "kept.json"},
+    "otel_rl/look/page/assets": {".css", ".js", "uplot.license.txt"},
+    "otel_rl/serve/files/deploy": _DEPLOYED,
+    "otel_rl/serve/files/dashboards": _DEPLOYED,
     "otel_rl_exporters": {".py", "py.typed"},
     ".dist-info": {"METADATA", "RECORD", "WHEEL", "LICENSE", "entry_points.txt"},
 }
@@ -95,8 +95,8 @@ def test_the_sdist_has_no_stray_file(built: Path) -> None:
         files = [PurePosixPath(*PurePosixPath(one.name).parts[1:]) for one in archive if not one.isdir()]
 
     assert {file.parts[0] for file in files} == _TOP
-    data = PurePosixPath("tests/data/archive")  # of an earlier version
-    others = [file for file in files if not file.is_relative_to(data)]
+    recorded = (PurePosixPath("tests/data/archive"), PurePosixPath("tests/data/recorded"))  # by an earlier version
+    others = [file for file in files if not any(map(file.is_relative_to, recorded))]
     assert [str(file) for file in others if not {file.suffix, file.name} & _SOURCES] == []
 
 
@@ -118,7 +118,7 @@ def test_the_demo_runs(environment: Path, tmp_path: Path) -> None:
 
 def test_the_stack_has_its_files(environment: Path, tmp_path: Path) -> None:
     """The configurations that `otel-rl stack` starts servers with are in the wheel."""
-    script = "import otel_rl, pathlib; print(pathlib.Path(otel_rl.__file__).parent / 'files')"
+    script = "import otel_rl, pathlib; print(pathlib.Path(otel_rl.__file__).parent / 'serve/files')"
     files = Path(run(environment / "python", "-c", script, cwd=tmp_path).strip())
 
     for name in ("deploy/compose.yaml", "deploy/prometheus/prometheus.yml", "dashboards/rules", "dashboards/grafana"):

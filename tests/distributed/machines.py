@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
 from tests.collector import free_port, wait_for
 from tests.processes import rows_of, start_python
 

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from otel_rl.archive import files
-from otel_rl.archive.writer import KINDS, read
 from otel_rl.export import Item, Row, Span, Trajectory
-from otel_rl.setup.parts import ARCHIVE
+from otel_rl.recorder.archive import files
+from otel_rl.recorder.archive.tables import KINDS
+from otel_rl.recorder.archive.writer import read
+from otel_rl.recorder.directory.parts import ARCHIVE
 from tests.distributed import async_rl
 
 pytestmark = [pytest.mark.timeout(280), pytest.mark.slow]
@@ -51,7 +52,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
         tmp_path_factory.mktemp("async"), steps=STEPS, trajectories=TRAJECTORIES, turns=TURNS, budget=BUDGET
     )
     (place,) = (run / ARCHIVE).iterdir()
-    tables = [tables for tables, _ in KINDS.values()]
+    tables = [*KINDS.values()]
     return Recording(
         [item for of in tables for file in files.of_table(place, of[-1].name) for item in read(place, of, file)]
     )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_rl.archive.now import Stalled, read_now
 from otel_rl.export import Event
+from otel_rl.recorder.archive.now import Stalled, read_now
 from tests.collector import free_port, wait_for
 from tests.distributed.machines import Cluster, head
 from tests.processes import items_of, start_python

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.agent.input import remote
-from otel_rl.agent.input.remote import RemoteJournal
 from otel_rl.export import Event
-from otel_rl.journal.reader import Reader
-from otel_rl.journal.record_events import Lost, from_event, to_event
-from otel_rl.journal.records import AnyRecord, DeviceMemory, Logged, SpanEnded, SpanStarted, Started
+from otel_rl.recorder.journal.reader import Reader
+from otel_rl.recorder.journal.record_events import Lost, from_event, to_event
+from otel_rl.recorder.journal.records import AnyRecord, DeviceMemory, Logged, SpanEnded, SpanStarted, Started
+from otel_rl.serve.head import remote
+from otel_rl.serve.head.remote import RemoteJournal
 from tests.collector import wait_for
 from tests.distributed.machines import Cluster, head
 from tests.processes import items_of, start_python
@@ -178,7 +178,7 @@ def test_records_that_a_collector_lost(tmp_path: Path) -> None:
     journal.receive(0, Logged(0, 0, {}), 0.0)
     journal.receive(9, Logged(9, 9, {}), 1.0)
     journal.receive(4, Logged(4, 4, {}), 50.0)
-    settled = [journal.settle(now) for now in (61.0, 62.0, 121.0, 123.0)]
+    settled = [journal.give_up_late(now) for now in (61.0, 62.0, 121.0, 123.0)]
 
     assert settled == [False, True, False, True]
     assert recorded(tmp_path / "rank0.attempt0@node1") == [0, 4, 9]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
 from tests.collector import free_port, wait_for
 from tests.faults.nodes import Nodes
 from tests.faults.test_undelivered import ended, plain  # noqa: F401 - a fixture

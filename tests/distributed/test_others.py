@@ -16,21 +16,21 @@ import grpc
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
-from otel_rl.agent.input.receiver import Receiver
 from otel_rl.export import Machine, RunInfo, Span
-from otel_rl.journal.record_events import INDEX, JOURNAL, to_event
-from otel_rl.journal.records import Logged
-from otel_rl.otlp.bridge.http import HttpServer
-from otel_rl.setup.head import parse
-from otel_rl.setup.tokens import Tokens
+from otel_rl.recorder.journal.record_events import INDEX, JOURNAL, to_event
+from otel_rl.recorder.journal.records import Logged
+from otel_rl.recorder.settings.head import parse
+from otel_rl.recorder.settings.tokens import Tokens
+from otel_rl.serve.bridge.http import HttpServer
+from otel_rl.serve.head.receiver import HeadReceiver
 from otel_rl_exporters.head import HeadExporter
-from tests.bridge.bridges import any_value, pairs, step_metrics
-from tests.bridge.test_http import Taken
 from tests.clients import programs
 from tests.collector import wait_for
 from tests.distributed.machines import head
 from tests.processes import items_of, rows_of, start_python
 from tests.real_parts import needs_program
+from tests.serve.bridge.bridges import any_value, pairs, step_metrics
+from tests.serve.bridge.test_http import Taken
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 _TRAINER = """
@@ -49,7 +49,7 @@ _SERVICES = {"logs": "logs.v1.LogsService", "traces": "trace.v1.TraceService", "
 
 def telemetry(signal: str, run: str | None, n: int) -> bytes:
     """Return a request of an inference server."""
-    from otel_rl.otlp.signals import SERVICES
+    from otel_rl.recorder.otlp.signals import SERVICES
 
     request = SERVICES[signal].request()
     of_resource = getattr(request, f"resource_{'spans' if signal == 'traces' else signal}").add()
@@ -249,14 +249,14 @@ def test_what_others_send_reaches_the_collector(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[tuple[Receiver, str]]:
+def receiver(tmp_path: Path) -> Iterator[tuple[HeadReceiver, str]]:
     address = head()
-    receiver = Receiver(address, "run-7", tmp_path, tmp_path, 1 << 20, Tokens())
+    receiver = HeadReceiver(address, "run-7", tmp_path, tmp_path, 1 << 20, Tokens())
     yield receiver, address
     receiver.close()
 
 
-def test_metrics_without_a_collector_are_refused_once(receiver: tuple[Receiver, str]) -> None:
+def test_metrics_without_a_collector_are_refused_once(receiver: tuple[HeadReceiver, str]) -> None:
     """The sender hears it once, in words; afterwards they are counted."""
     rejected = []
     for n in range(5):
@@ -271,7 +271,7 @@ def test_metrics_without_a_collector_are_refused_once(receiver: tuple[Receiver, 
     assert receiver[0].refusals.records == 5
 
 
-def test_the_agent_s_own_rows_go_in_no_circle(receiver: tuple[Receiver, str]) -> None:
+def test_the_agent_s_own_rows_go_in_no_circle(receiver: tuple[HeadReceiver, str]) -> None:
     """An agent whose OTLP endpoint is its own head: the head drops these exports, and does not ask for a retry."""
     request = step_metrics("run-7", {0: {"loss": 1.0}})
     request.resource_logs[0].scope_logs[0].scope.name = "otel_rl"
@@ -281,7 +281,7 @@ def test_the_agent_s_own_rows_go_in_no_circle(receiver: tuple[Receiver, str]) ->
     assert receiver[0].refusals.records == 1
 
 
-def test_a_machine_that_only_lives(receiver: tuple[Receiver, str]) -> None:
+def test_a_machine_that_only_lives(receiver: tuple[HeadReceiver, str]) -> None:
     """An empty measurement is not passed on; it says that the machine is there."""
     head_agent, address = receiver
     exporter = HeadExporter(RunInfo("run-7", "p", "n", ".", {"rl.run.id": "run-7"}), address=address)
@@ -293,7 +293,7 @@ def test_a_machine_that_only_lives(receiver: tuple[Receiver, str]) -> None:
     assert head_agent.accepted.pop() == []
 
 
-def test_only_machines_of_the_run_are_waited_for(receiver: tuple[Receiver, str]) -> None:
+def test_only_machines_of_the_run_are_waited_for(receiver: tuple[HeadReceiver, str]) -> None:
     """And those for a limited time."""
     head_agent, address = receiver
     for signal in ("metrics", "logs"):
@@ -303,7 +303,7 @@ def test_only_machines_of_the_run_are_waited_for(receiver: tuple[Receiver, str])
     another_run = head_agent.is_quiet(time.monotonic())
     post(address, "logs", records("run-7"))
     now = time.monotonic()
-    head_agent.tend(is_over=True, now=now)
+    head_agent.note_processes(is_over=True, now=now)
 
     assert (others, another_run) == (True, True)
     assert not head_agent.is_quiet(now)
@@ -323,9 +323,9 @@ def records(run: str) -> bytes:
     return bytes(request.SerializeToString())
 
 
-def test_after_the_end_others_are_told_to_come_later(receiver: tuple[Receiver, str]) -> None:
+def test_after_the_end_others_are_told_to_come_later(receiver: tuple[HeadReceiver, str]) -> None:
     """So that their spans keep no agent at work."""
-    receiver[0].tend(is_over=True, now=time.monotonic())
+    receiver[0].note_processes(is_over=True, now=time.monotonic())
     status, _ = post(receiver[1], "traces", telemetry("traces", None, 1))
 
     assert status == 503

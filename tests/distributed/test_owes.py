@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from otel_rl.archive.now import Wait, read_now
 from otel_rl.cli import main
+from otel_rl.recorder.archive.now import Wait, read_now
 from tests.collector import answers, free_port, wait_for
 from tests.processes import items_of, start, start_python
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import otel_rl
-from otel_rl.insight import facts_of
+from otel_rl.look.insight import facts_of
 from tests.processes import run_python
 from tests.real_parts import needs
 
@@ -21,7 +21,7 @@ SCRIPT = """
 import multiprocessing, os
 import torch
 import otel_rl
-from otel_rl.setup.agent_start import end_agents
+from otel_rl.recorder.directory.agent_start import end_agents
 
 def serve(variables, syncs, done):
     os.environ.update(variables)

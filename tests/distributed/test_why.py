@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.insight.why.conclude import why
-from otel_rl.insight.why.window import Work
+from otel_rl.look.insight.why.conclude import explained_steps
+from otel_rl.look.insight.why.step_spans import SpanWork
 from tests.collector import free_port
 from tests.distributed.why_pipeline import PLANTED
 from tests.processes import start
@@ -18,11 +18,11 @@ from tests.real_parts import needs
 
 pytestmark = [needs("torch"), pytest.mark.timeout(400), pytest.mark.slow]
 EXPECTED = {
-    **{phase: Work("phase", phase) for phase in ("reward", "update_actor", "sync_weights")},
-    "tool": Work("tool", "pytest"),
-    "verifier": Work("verifier", "grader"),
-    "engine": Work("request", "llm_request"),
-    "outside": Work("none", ""),
+    **{phase: SpanWork("phase", phase) for phase in ("reward", "update_actor", "sync_weights")},
+    "tool": SpanWork("tool", "pytest"),
+    "verifier": SpanWork("verifier", "grader"),
+    "engine": SpanWork("request", "llm_request"),
+    "outside": SpanWork("none", ""),
 }
 _RIGHT = 19
 
@@ -42,7 +42,7 @@ def test_the_causes_of_delays(tmp_path: Path) -> None:
     run = otel_rl.open_run(tmp_path / told["dir"])
     wrong = {}
     for step, where in PLANTED.items():
-        found = why(run, (step, step))
+        found = explained_steps(run, (step, step))
         assert sum(part.seconds for part in found.parts) == pytest.approx(found.seconds, rel=1e-6)
         if (found.parts[0].kind, found.parts[0].name) != EXPECTED[where]:
             wrong[step] = (where, found.sentences)

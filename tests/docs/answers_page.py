@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from otel_rl.archive.autopsies import Autopsy
 from otel_rl.autopsy.doctor.examination import Examination
-from otel_rl.insight.compare.comparison import Comparison
-from otel_rl.insight.owed import Owed
-from otel_rl.insight.samples.sample import Samples
-from otel_rl.insight.why.answer import Why
-from otel_rl.view.answers import MOST_BYTES
-from otel_rl.view.mcp.found import Found
-from otel_rl.view.mcp.lines import Lines
-from otel_rl.view.mcp.marked import MOST_BYTES as MOST_OF_TOOLS
-from otel_rl.view.terminal.listing import Listing
-from otel_rl.view.terminal.show import Status, Statuses
+from otel_rl.cli.answers import MOST_BYTES
+from otel_rl.cli.late.exported import Exported
+from otel_rl.look.insight.compare.comparison import Comparison
+from otel_rl.look.insight.samples.sample import Samples
+from otel_rl.look.insight.why.answer import Why
+from otel_rl.look.mcp.lines import Lines
+from otel_rl.look.mcp.marked import MOST_BYTES as MOST_OF_TOOLS
+from otel_rl.look.mcp.search import Matches
+from otel_rl.look.terminal.listing import Listing
+from otel_rl.look.terminal.show import RunStatus, Statuses
+from otel_rl.recorder.archive.autopsies import Autopsy
+from tests.docs.fields import meanings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,32 +30,36 @@ SCHEMAS = PAGE.with_suffix("")
 COMMANDS: Mapping[str, type[msgspec.Struct]] = {
     "ls": Listing,
     "top": Statuses,
-    "owes": Owed,
     "why": Why,
     "compare": Comparison,
     "samples": Samples,
+    "export": Exported,
     "autopsy": Autopsy,
     "doctor": Examination,
 }
 TOOLS: Mapping[str, type[msgspec.Struct]] = {
     "runs": Listing,
-    "status": Status,
-    "owes": Owed,
+    "status": RunStatus,
     "why": Why,
     "compare": Comparison,
-    "find": Found,
+    "find": Matches,
     **dict.fromkeys(("rows", "spans", "sql"), Lines),
 }
+_FILES = {Matches: "found", RunStatus: "status"}
+"""Names of files that are older than the names of their classes: an address of the docs stays."""
+_FIRST, *_MORE, _LAST = (name for name in COMMANDS if name != "export")
+_ANSWERING = ", ".join((f"`otel-rl {_FIRST}`", *(f"`{name}`" for name in _MORE)))
 _HEAD = f"""# Answers for programs
 
-`otel-rl ls`, `top`, `owes`, `why`, `compare`, `samples`, `autopsy` and `doctor` print text on a terminal, and one line
+{_ANSWERING} and `{_LAST}` print text on a terminal, and one line
 of JSON in a pipe or a file. `--json` and `--text` choose one of them everywhere. `--ascii`, `--markdown` of `compare`
-and `--once` of `top` ask for text too. `otel-rl report` writes a file, and prints its path.
+and `--once` of `top` ask for text too. `otel-rl report` and `export` write files, and print their paths. `export`
+prints JSON with `--json` alone.
 
 ```sh
 otel-rl ls | jq -r '.runs[] | select(.state == "hung") | .path'
 otel-rl why --json | jq -r '.sentences[]'
-otel-rl owes | jq -e '.verdicts == []'     # fails if something can never end
+otel-rl why --json | jq -e '.state != "hung"'  # fails if the newest run hangs
 otel-rl ls --text | grep hung
 ```
 
@@ -86,14 +90,16 @@ def pages() -> dict[Path, str]:
 
 
 def _file(answer: type[msgspec.Struct]) -> str:
-    return f"{answer.__name__.lower()}.json"
+    return f"{_FILES.get(answer, answer.__name__.lower())}.json"
 
 
 def schema_of(answer: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the schema of an answer as it is printed."""
     schema: dict[str, Any] = _nullable(msgspec.json.schema(answer))
-    for one in schema["$defs"].values():
-        _describe(one)
+    for struct in _structs(msgspec.inspect.type_info(answer), {}).values():
+        properties = schema["$defs"][struct.__name__].get("properties", {})
+        for name, text in meanings(struct).items():
+            properties[name] = {"description": text, **properties[name]}
     root = schema["$defs"][answer.__name__]
     root["properties"]["left_out"] = {
         "description": "Number of items and characters that were left out, by field.",
@@ -104,12 +110,17 @@ def schema_of(answer: type[msgspec.Struct]) -> dict[str, Any]:
     return schema
 
 
-def _describe(schema: dict[str, Any]) -> None:
-    """Move the descriptions of attributes in a docstring to the fields that they are about."""
-    brief, _, attributes = schema.get("description", "").partition("Attributes:")
-    for name, text in re.findall(r"^ {8}(\w+): (.+(?:\n {12}.+)*)", attributes, re.MULTILINE):
-        schema["properties"][name] = {"description": " ".join(text.split()), **schema["properties"][name]}
-    schema["description"] = brief.strip()
+def _structs(type_info: Any, found: dict[str, type[msgspec.Struct]]) -> dict[str, type[msgspec.Struct]]:
+    """Return the structs that a type has at any depth, by their names."""
+    if isinstance(type_info, msgspec.inspect.StructType):
+        if type_info.cls.__name__ in found:
+            return found
+        found[type_info.cls.__name__] = type_info.cls
+    for name in getattr(type_info, "__struct_fields__", ()):
+        value = getattr(type_info, name)
+        for one in value if isinstance(value, tuple) else (value,):
+            _structs(one, found)
+    return found
 
 
 def _nullable(schema: Any) -> Any:

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "licenses.md"
-_EXTRAS = ("tensorboard", "wandb", "mlflow", "swanlab", "trackio", "zstd", "autopsy", "mcp", "demo")
+_EXTRAS = ("tensorboard", "wandb", "mlflow", "swanlab", "trackio", "zstd", "autopsy", "look", "mcp", "demo")
 _LONGEST = 60
 _HEAD = """# Licenses
 
@@ -22,7 +22,7 @@ last column says which extra brings a package; packages without an extra are alw
 Python 3.11 and the versions in `.ci/constraints.txt`. A plain `torch` on Linux also brings CUDA packages, most of which
 have NVIDIA's own license. Tools for development and tests are not listed.
 
-The files of `otel-rl report` contain uPlot 1.6.32 with its license, which is MIT. `otel_rl/errors/redaction/kept.json`
+The files of `otel-rl report` contain uPlot 1.6.32 with its license, which is MIT. `otel_rl/recorder/secrets/kept.json`
 contains rules of CredSweeper with its license, which is MIT.
 
 | package | license | extra |

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from otel_rl.convert.params import flatten
-from otel_rl.errors import redaction
-from otel_rl.errors.redaction import redact
-from otel_rl.errors.redaction.formats import ASSIGNED, KEPT, KEYS, WORDS
-from tests.errors.samples import names_of_secrets, texts_with_secrets
+from otel_rl.recorder import secrets as redaction
+from otel_rl.recorder.convert.params import flatten
+from otel_rl.recorder.secrets import redact
+from otel_rl.recorder.secrets.formats import ASSIGNED, KEPT, KEYS, WORDS
+from tests.recorder.secrets.samples import names_of_secrets, texts_with_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ def page(text: str) -> str:
     stays = [one.kind for one in texts if one.secret in redact(one.text)[0]]
     hidden = [name for name in names if _KEY not in flatten({name: _KEY}).values()]
     changed = [name for name, values in ordinary.items() if any(_is_changed(name, value) for value in values)]
-    source = json.loads((_ROOT / "otel_rl/errors/redaction/kept.json").read_text())["about"]["source"].partition(",")[0]
+    source = json.loads((_ROOT / "otel_rl/recorder/secrets/kept.json").read_text())["about"]["source"].partition(",")[0]
     own = sorted({rule.kind for rule in (*KEYS, *ASSIGNED)}, key=str.lower)
     words = ", ".join(f"`{word}`" for word in WORDS)
     return (

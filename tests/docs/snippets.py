@@ -26,23 +26,14 @@ _BLOCK = re.compile(
 
 
 class Block(NamedTuple):
-    """A code block.
+    """A code block."""
 
-    Attributes:
-        page: Path of the page in the repository.
-        line: Line of the page on which the code begins.
-        language: Language after the fence, such as `python`.
-        code: The code.
-        setup: Code that has to run before it.
-        how: How it is tested, if its page says so.
-    """
-
-    page: str
-    line: int
-    language: str
-    code: str
-    setup: str
-    how: str
+    page: str  # path of the page in the repository
+    line: int  # line of the page on which the code begins
+    language: str  # language after the fence, such as `python`
+    code: str  # the code
+    setup: str  # code that has to run before it
+    how: str  # how it is tested, if its page says so
 
     @property
     def id(self) -> str:

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING says: how many files a new exporter, framework, metric or panel takes, and where things are.
+"""What CONTRIBUTING says: how many files a new exporter, finding, framework and so on takes, and where things are.
 
 Each addition is done in a copy of the repository, by writing exactly the files of its list.
 """
@@ -18,7 +18,10 @@ import pytest
 import yaml
 
 from otel_rl import Run
+from otel_rl.export import ENTRY_POINT_GROUP
+from otel_rl.recorder.delivery.plugins import public
 from tests.docs.snippets import ROOT
+from tests.installed import differing
 
 _TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 _PROJECT = msgspec.toml.decode((ROOT / "pyproject.toml").read_text())
@@ -28,6 +31,7 @@ _COPIED = ("otel_rl", "exporters", "dashboards", "deploy/kubernetes", "docs/refe
 def _files(thing: str, name: str) -> list[str]:
     """Return the files by hand that the list of a thing names; one without a path is empty."""
     section = _TEXT.partition(f"## Add {thing}\n")[2].partition("\n\n## ")[0]
+    section = section.replace("WING", "look")
     return [re.sub("NAME|AREA", name, file) for file in re.findall(r"^- (?:`([^`]+)`)?", section, re.MULTILINE)]
 
 
@@ -79,7 +83,9 @@ class Checkout:
         return (self.directory / name).read_text()
 
 
-@pytest.mark.parametrize("thing", ["an exporter", "a framework", "a metric", "a panel"])
+@pytest.mark.parametrize(
+    "thing", ["an exporter", "an analysis", "a finding", "a verb", "a framework", "a metric", "a panel"]
+)
 def test_a_thing_takes_three_files_at_most(thing: str) -> None:
     """The list has one to three files by hand."""
     assert 1 <= len(_files(thing, "x")) <= 3
@@ -140,19 +146,95 @@ def test_what_pyproject_lists_twice() -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/exporters.md"])
 def test_the_tables_name_exporters_that_there_are(page: str) -> None:
-    """Each row begins with names of entry points."""
+    """Each row begins with names of entry points, and each exporter that users can name has a row."""
     rows = (ROOT / page).read_text().partition("| name |")[2].partition("\n\n")[0].splitlines()[2:]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     known = {*_PROJECT["project"]["entry-points"]["otel_rl_exporter"], "otlp"}
 
-    assert len(named) >= 10
-    assert named - known == set()
+    assert named - known == set(), f"not an exporter, but in the table of {page}"
+    assert {*public(ENTRY_POINT_GROUP)} - named == set(), f"not in the table of {page}"
+
+
+_VERB = """
+import click
+from otel_rl.cli.commands import Verb
+from otel_rl.cli.runs import RunArgument
+
+
+@click.command(cls=Verb, section="look", short_help="Print the name of a run.")
+@click.argument("run", type=RunArgument())
+def called(run):
+    click.echo(run.name)
+"""
+_TEST_OF_THE_VERB = """
+from click.testing import CliRunner
+from otel_rl.cli import main
+from tests.look.recorded import Shape, record
+
+
+def test_it(tmp_path):
+    run = record(tmp_path / "first", Shape(steps=3))
+    assert CliRunner().invoke(main, ["called", str(run)]).output == "first\\n"
+    assert "Print the name of a run." in CliRunner().invoke(main, ["--help"]).output
+"""
+
+
+@pytest.mark.slow
+def test_a_verb(checkout: Checkout) -> None:
+    """Its module and its test are enough for `otel-rl` and its help."""
+    checkout.add("a verb", "called", _VERB, _TEST_OF_THE_VERB)
+
+    assert "1 passed" in checkout.run("-m", "pytest", "-q", "-n0", "tests/look/test_called.py")
+
+
+_FINDING = """
+from otel_rl.look.insight.facts import Finding
+
+
+def seven_steps(recorded):
+    number = recorded.steps.number
+    return [Finding(kind="learning", severity="note", sentence=f"It has {number} steps.")] if number == 7 else []
+"""
+_LINE_OF_THE_FINDING = """
+from otel_rl.look.insight.findings.seven_steps import seven_steps
+_FINDINGS["seven_steps"] = lambda run: seven_steps(run.recorded)
+"""
+_TEST_OF_THE_FINDING = """
+
+def test_seven_steps(tmp_path):
+    assert only(facts_of(play(tmp_path / "run", Played(), 7)), "learning").sentence == "It has 7 steps."
+"""
+
+
+@pytest.mark.slow
+def test_a_finding(checkout: Checkout) -> None:
+    """Its function, its line and its test are enough if there is a kind for it."""
+    checkout.add("a finding", "seven_steps", _FINDING, _LINE_OF_THE_FINDING, _TEST_OF_THE_FINDING)
+    tests = "tests/look/insight/test_findings.py"
+
+    assert "2 passed" in checkout.run("-m", "pytest", "-q", "-n0", tests, "-k", "seven_steps or listed")
+
+
+def test_entry_points_are_installed() -> None:
+    """Those of pyproject.toml are those of the installed package; `pip install -e .` copies them."""
+    assert differing() == [], "run: pip install -e ."
+
+
+def test_entry_points_that_are_not_installed(tmp_path: Path) -> None:
+    """One that was added or moved since then is named."""
+    project = tmp_path / "pyproject.toml"
+    text = (ROOT / "pyproject.toml").read_text()
+    head = "[project.entry-points.otel_rl_analysis]\n"
+    moved = text.replace("otel_rl.analyses.memory:", "otel_rl.analyses.memories:")
+    project.write_text(moved.replace(head, f'{head}new = "a:b"\n'))
+
+    assert {*differing(project)} - {*differing()} == {"otel_rl_analysis: memory", "otel_rl_analysis: new"}
 
 
 _INTEGRATION = """
 import otel_rl
-from otel_rl.integrations.patches import harmless
-from otel_rl.integrations.recording import Recording
+from otel_rl.frameworks.patches import harmless
+from otel_rl.frameworks.recording import Recording
 
 
 def patch(module, patches):
@@ -170,7 +252,7 @@ framework:
   title: Toy RL
   modules: [toyrl]
   hooks:
-    toyrl: otel_rl.integrations.toyrl:patch
+    toyrl: otel_rl.frameworks.toyrl:patch
 metrics:
   r/mean: rl.environment.reward.mean
 """
@@ -199,7 +281,7 @@ def test_it(tmp_path):
 def test_a_framework(checkout: Checkout) -> None:
     """Its module, its dialect and its test are enough for `otel-rl run`, `dialect=`, the tables and shared tests."""
     checkout.add("a framework", "toyrl", _INTEGRATION, _DIALECT, _TEST_OF_THE_FRAMEWORK)
-    checkout.run("-m", "tests.semconv.generate")
+    checkout.run("-m", "otel_rl.semconv.generate")
 
     assert "1 passed" in checkout.run("-m", "pytest", "-q", "tests/frameworks/test_toyrl.py", "--noconftest")
     shared = [f"tests/semconv/test_{name}.py" for name in ("rosetta", "vocabulary", "registry")]
@@ -231,12 +313,12 @@ def test_a_metric(checkout: Checkout) -> None:
     entry = {"id": "metric.rl.train.surprise", "type": "metric", "metric_name": "rl.train.surprise"}
     entry |= {"stability": "development", "instrument": "gauge", "unit": "1", "brief": "Surprise."}
     entry |= {"annotations": {"otel_rl": {"source": "otel-rl"}}}
-    dialect = checkout.directory / "otel_rl/semconv/dialects/verl.yaml"
+    dialect = checkout.directory / "otel_rl/frameworks/dialects/verl.yaml"
     dialect.write_text(dialect.read_text().replace("\nmetrics:\n", "\nmetrics:\n  actor/surprise: rl.train.surprise\n"))
     name = dialect.relative_to(checkout.directory)
     checkout.add("a metric", "training", "  - " + json.dumps(entry) + "\n", f"{name}\n")
 
-    checkout.run("-m", "tests.semconv.generate")
+    checkout.run("-m", "otel_rl.semconv.generate")
 
     assert "`rl.train.surprise`" in checkout.read("docs/reference/metrics.md")
     assert checkout.run("-c", _SCRAPED) == "0.25\n"

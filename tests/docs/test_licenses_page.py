@@ -23,15 +23,15 @@ def is_locked() -> bool:
 )
 def test_the_page_is_what_the_packages_say() -> None:
     """`docs/evidence/licenses.md` is what `python -m tests.docs.licenses_page` writes."""
-    assert PAGE.read_text() == page()
+    assert PAGE.read_text() == page(), "run: python -m tests.docs.licenses_page"
 
 
 def test_the_page_has_every_package() -> None:
-    """Whatever is installed here and needed to run is in the table."""
+    """Whatever is needed to run is in the table; newer versions than the locked ones can need more packages."""
     listed = {
         line.split(" | ")[0].removeprefix("| ") for line in PAGE.read_text().splitlines() if line.startswith("| ")
     }
 
     assert {"msgspec", "tornado", "wandb", "mlflow", "torch"} <= listed
-    if sys.version_info[:2] == (3, 11):
+    if sys.version_info[:2] == (3, 11) and is_locked():
         assert set(packages()) - listed == set()

@@ -27,6 +27,15 @@ def test_the_files_are_yaml(path) -> None:
     assert isinstance(yaml.safe_load(path.read_text()), dict)
 
 
+def test_the_parts_of_the_suite_are_there() -> None:
+    """Every file or folder of tests that `.ci/run` names exists: a part that nobody finds would pass."""
+    names = re.findall(r"\btests/[\w/]+(?:\{[\w,]+\})?[\w.]*", (ROOT / ".ci" / "run").read_text())
+    command = ["bash", "-c", f"ls -d {' '.join(names)}"]
+
+    assert len(names) > 6
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stderr == ""
+
+
 def test_the_lowest_opentelemetry_is_the_one_that_is_declared() -> None:
     """The job of the lowest versions installs the lower bounds of pyproject.toml."""
     declared = re.findall(r'"(opentelemetry-[\w-]+)>=([\w.]+)', (ROOT / "pyproject.toml").read_text())

@@ -6,8 +6,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from otel_rl.delivery.plugins import find, public
 from otel_rl.export import ENTRY_POINT_GROUP
+from otel_rl.recorder.delivery.plugins import find, public
 from tests.real_parts import given
 
 EVERY_EXPORTER = [name for name in public(ENTRY_POINT_GROUP) if name not in ("command", "webhook")]

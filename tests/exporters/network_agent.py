@@ -18,22 +18,24 @@ from typing import TYPE_CHECKING
 
 from urllib3.util.retry import Retry
 
-from otel_rl.delivery import exporter_thread, handover
-from otel_rl.delivery.exporter_thread import ExporterThread
-from otel_rl.delivery.outbox import Outbox
-from otel_rl.delivery.plugins import find_exporter
 from otel_rl.export import Ended, Item, Params, Row, RunInfo
+from otel_rl.recorder.delivery import exporter_thread, handover
+from otel_rl.recorder.delivery.exporter_thread import ExporterThread
+from otel_rl.recorder.delivery.failures import Failures
+from otel_rl.recorder.delivery.outbox import Outbox
+from otel_rl.recorder.delivery.plugins import find_exporter
 from otel_rl_exporters import wandb_api
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Told(ExporterThread):
-    """An exporter that prints its errors."""
+class PrintedFailures(Failures):
+    """The failures of an exporter, printed each time."""
 
-    def _note(self, text: str) -> None:
-        super()._note(text)
+    def note(self, text: str) -> None:
+        """Print a message."""
+        super().note(text)
         print(text.replace("\n", " "), flush=True)  # noqa: T201
 
 
@@ -48,7 +50,7 @@ def deliver(name: str, place: Path, options: dict[str, object]) -> None:
         (place / part).mkdir(parents=True, exist_ok=True)
     outbox = Outbox(place / "outbox", 1 << 30)
     info = RunInfo(place.name, "p", "n", str(place))
-    thread = Told(name, find_exporter(name), options, info, outbox, place / "cursors")
+    thread = ExporterThread(name, find_exporter(name), options, info, outbox, place / "cursors")
     thread.start()
     for line in sys.stdin:
         command, *numbers = line.split()
@@ -64,6 +66,7 @@ def deliver(name: str, place: Path, options: dict[str, object]) -> None:
 def main(name: str, path: str, modules: Sequence[str]) -> None:
     """Fork an agent for each connection; return in the agent when it has delivered."""
     exporter_thread._LONGEST_PAUSE_S = 0.5
+    exporter_thread.Failures = PrintedFailures  # type: ignore[misc]
     handover.ANEW_AFTER = 2
     wandb_api._ANSWERS_WITHIN_S = 3
     Retry.DEFAULT_BACKOFF_MAX = 0.1

@@ -25,13 +25,11 @@ class Network:
 
     Attributes:
         exporter: The name of its exporter.
-        modules: What its exporter imports.
-        options: Options for the exporter, with short times.
     """
 
     exporter = ""
-    modules: tuple[str, ...] = ()
-    options: Mapping[str, Any] = {}
+    modules: tuple[str, ...] = ()  # what its exporter imports
+    options: Mapping[str, Any] = {}  # options for the exporter, with short times
 
     @contextlib.contextmanager
     def serving(self, directory: Path) -> Iterator[str]:

@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from otel_rl.setup.otel_environment import UNUSED
+from otel_rl.recorder.settings.otel_environment import UNUSED
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "otel-variables.md"
 OPTIONS = {
@@ -25,21 +25,13 @@ SIGNALS = ("TRACES", "METRICS", "LOGS")
 
 
 class Variable(NamedTuple):
-    """A variable.
+    """A variable."""
 
-    Attributes:
-        name: Its name.
-        text: What it does, or why it is declined and what to do instead.
-        works: Whether it does something.
-        http: Whether that holds with OTLP over HTTP.
-        grpc: Whether that holds with OTLP over gRPC.
-    """
-
-    name: str
-    text: str
-    works: bool = True
-    http: bool = True
-    grpc: bool = True
+    name: str  # its name
+    text: str  # what it does, or why it is declined and what to do instead
+    works: bool = True  # whether it does something
+    http: bool = True  # whether that holds with OTLP over HTTP
+    grpc: bool = True  # whether that holds with OTLP over gRPC
 
 
 def _declined(name: str, text: str) -> Variable:

@@ -13,19 +13,13 @@ from tests.exporters.json_server import JsonHandler, JsonServer
 
 
 class StoredRun(msgspec.Struct):
-    """An experiment, as the server has it.
+    """An experiment, as the server has it."""
 
-    Attributes:
-        fields: What it was created with, and when.
-        points: The points of each kind, "scalar", "media" or "log". A point that is sent twice is there twice.
-        config: The config.
-        state: "RUNNING", or how it ended.
-    """
-
-    fields: dict[str, Any]
+    fields: dict[str, Any]  # what it was created with, and when
     points: dict[str, list[dict[str, Any]]] = {}
-    config: dict[str, Any] = {}
-    state: str = "RUNNING"
+    """The points of each kind, "scalar", "media" or "log". A point that is sent twice is there twice."""
+    config: dict[str, Any] = {}  # the config
+    state: str = "RUNNING"  # "RUNNING", or how it ended
 
     def summary(self) -> dict[str, Any]:
         """Return the last step of each key, by kind."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from otel_rl.delivery.plugins import find_exporter
 from otel_rl.export import Params, Row, RunInfo
+from otel_rl.recorder.delivery.plugins import find_exporter
 from otel_rl_exporters import attached
 from tests.exporters.trackers import SWANLAB, WANDB, Points, Tracker, bits, cases
 from tests.processes import run_python, start_python
@@ -88,7 +90,9 @@ def test_mlflow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tracker", cases(WANDB, SWANLAB))
-def test_a_row_waits_for_the_trainer(tracker: Tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_waits_for_the_trainer(
+    tracker: Tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """It is safe once the trainer has logged the history row that it is in, or has come to its step; or at the end."""
     monkeypatch.setattr(attached, "_LOOK_S", 0.0)
     place = {"dir": tmp_path, "reinit": "create_new"} if tracker is WANDB else {"logdir": "swanlab", "reinit": True}
@@ -106,7 +110,21 @@ def test_a_row_waits_for_the_trainer(tracker: Tracker, tmp_path: Path, monkeypat
     theirs.finish()
 
     assert safe == [1, 2, 3, 4]
+    assert "has no attribute" not in caplog.text
     assert steps_of(tracker, tracker.points(tmp_path), "otel_rl/a") == [0, 1, 2]
+
+
+@pytest.mark.parametrize("tracker", cases(WANDB, SWANLAB))
+def test_a_version_without_a_private_attribute(tracker: Tracker, caplog: pytest.LogCaptureFixture) -> None:
+    """One warning names the version and what does not work."""
+    run: Any = SimpleNamespace(define_metric=lambda *_, **__: None, log=lambda *_, **__: None, step=0)
+    exporter: Any = find_exporter(f"{tracker.exporter}_attached")(RunInfo("i", "p", "n", "."), active=run)
+    for n in range(3):
+        exporter.export([Row(n, n, {"a": 1.0}, measured=("a",))])
+    exporter.shutdown()
+
+    (warning,) = caplog.messages
+    assert warning.startswith(f"the run of {tracker.exporter} {version(tracker.exporter)} has no attribute _")
 
 
 def test_a_tracker_that_cannot_be_attached_to(tmp_path: Path) -> None:

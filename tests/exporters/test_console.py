@@ -62,8 +62,8 @@ def test_table(run, capsys):
         ["prompt", "reward", "note", "correct"],
         [lines[2].strip()],
         ["question", "0", "0", "False"],
-        ["question", "1", "0.3333", "True"],
-        ["question", "2", "0.6667", "False"],
+        ["question", "1", "0.333", "True"],
+        ["question", "2", "0.667", "False"],
         ["question", "3", "1", "False"],
     ]
 
@@ -117,4 +117,4 @@ def test_non_finite(run, capsys):
     """NaN and infinities are printed as such."""
     row = Row(0, 0, {"kl": float("nan"), "norm": float("-inf")})
 
-    assert printed(capsys, run, row) == "step 0  kl nan  norm -inf\n"
+    assert printed(capsys, run, row) == "step 0  kl NaN  norm -inf\n"

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-from otel_rl.agent.hardware.measurement import Point
-from otel_rl.agent.output.otel_metrics import OtelMetrics
+from otel_rl.analysis import Point
 from otel_rl.export import Row, RunInfo, Span
-from otel_rl.otlp.connection import Connection
+from otel_rl.recorder.agent.output.otel_metrics import OtelMetrics
+from otel_rl.recorder.otlp.connection import Connection
 from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl_exporters import ended_series
 from otel_rl_exporters.otlp_metrics import OtlpMetricExporter

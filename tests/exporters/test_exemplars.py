@@ -11,9 +11,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.export import RunInfo, Span
-from otel_rl.otlp.connection import Connection
+from otel_rl.recorder.agent.output.otel_metrics import OtelMetrics
+from otel_rl.recorder.otlp.connection import Connection
 from otel_rl.semconv.vocabulary import Vocabulary
 from otel_rl_exporters.otlp_metrics import OtlpMetricExporter
 from otel_rl_exporters.prometheus import PrometheusReader

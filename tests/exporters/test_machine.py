@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.agent.hardware import standin
 from tests.collector import free_port, wait_for
 from tests.exporters import wandb_file
 from tests.exporters.trackers import MLFLOW, SINGLE, SWANLAB, TRACKIO, WANDB, Tracker, accumulator, bits
 from tests.processes import rows_of, start_python
 from tests.real_parts import needs, needs_program
+from tests.recorder.agent.hardware import standin
 
 pytestmark = [
     *(needs(name) for name in ("mlflow", "swanlab", "trackio", "tensorboard", "wandb")),

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import otel_rl
-from otel_rl.delivery.exporter_thread import ExporterThread
-from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import Params, Refused, Row, RunInfo, Table
+from otel_rl.recorder.delivery.exporter_thread import ExporterThread
+from otel_rl.recorder.delivery.outbox import Outbox
 from otel_rl_exporters.mlflow import MlflowExporter, escape, unescape
 from tests.collector import wait_for
 from tests.exporters import same_run

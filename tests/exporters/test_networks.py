@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from otel_rl.delivery.fixes import with_fix
+from otel_rl.recorder.delivery.failures import with_fix
 from tests import samples
 from tests.certificates import Certificates
 from tests.collector import wait_for

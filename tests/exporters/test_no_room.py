@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_rl.delivery.plugins import find_exporter
 from otel_rl.export import Refused, Row, RunInfo, Table
+from otel_rl.recorder.delivery.plugins import find_exporter
 from tests.exporters import same_run
 from tests.exporters.trackers import DOUBLE, JSONL, SIDECAR, SINGLE, Tracker, cases
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_rl.setup import directory as directories
-from otel_rl.setup.agent_start import read_status
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.directory.agent_start import read_status
 from tests.collector import wait_for
 from tests.exporters.every import needs_packages
 from tests.exporters.networks import NETWORKS, Wandb

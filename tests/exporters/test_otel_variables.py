@@ -18,14 +18,14 @@ from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, Observa
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 
-from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.export import Event, RunInfo, Span, SpanEvent, SpanLink
-from otel_rl.otlp.connection import Connection, Signal, connection
-from otel_rl.setup import otel_environment
-from otel_rl.setup.loading import load
+from otel_rl.recorder.agent.output.otel_metrics import OtelMetrics
+from otel_rl.recorder.otlp.connection import Connection, Signal, connection
+from otel_rl.recorder.settings import otel_environment
+from otel_rl.recorder.settings.loading import load
 from otel_rl_exporters.otlp import OtlpLogs, OtlpReader, OtlpTraces, readable_records, readable_spans
 from otel_rl_exporters.otlp_metrics import OtlpMetricExporter
-from otel_rl_exporters.otlp_transport import Answer, transport
+from otel_rl_exporters.otlp_transport import ServerAnswer, transport
 from tests.collector import free_port
 from tests.exporters import otel_variables
 from tests.exporters.otel_variables import OTHERS, OTLP, SIGNALS
@@ -47,7 +47,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return certificates(tmp_path_factory.mktemp("tls"))
 
 
-def sent(signal: Signal) -> Answer:
+def sent(signal: Signal) -> ServerAnswer:
     """Send an empty request of a signal, as the environment says."""
     client = transport(connection(os.environ, signal))
     try:
@@ -365,7 +365,7 @@ def test_invalid_values_are_ignored_with_a_warning_that_names_the_variable(
     script = """
 import logging, os
 import otel_rl
-from otel_rl.setup import agent_start
+from otel_rl.recorder.directory import agent_start
 logging.basicConfig(filename="warnings.log")
 run = otel_rl.init(dir="runs", project="p", id="i", hardware=False, quiet=True, strict=True)
 with run.step(0):
@@ -403,11 +403,11 @@ run = otel_rl.init(dir="runs", project="p", id="i", exporters=[], hardware=False
 with run.step(0):
     run.log({"loss": 0.5})
 assert run.finish(20)
-otel_rl.setup.agent_start.end_agents(20)
+otel_rl.recorder.directory.agent_start.end_agents(20)
 """
     for signal in SIGNALS:
         monkeypatch.setenv(f"OTEL_{signal}_EXPORTER", "console,otlp/stdout")
-    printed = run_python("import otel_rl.setup.agent_start\n" + script, tmp_path)
+    printed = run_python("import otel_rl.recorder.directory.agent_start\n" + script, tmp_path)
 
     assert '"name": "rl.loop"' in printed
     assert '"event_name": "rl.step.metrics"' in printed

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.journal.ids import step_ids
+from otel_rl.recorder.journal.ids import step_ids
 from tests import collector as collectors
 from tests.collector import Collector
 from tests.processes import start

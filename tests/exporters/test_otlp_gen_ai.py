@@ -7,7 +7,7 @@ import math
 from opentelemetry.sdk.resources import Resource
 
 from otel_rl.export import Row, Span, Trajectory
-from otel_rl.setup.otel_environment import limits
+from otel_rl.recorder.settings.otel_environment import limits
 from otel_rl_exporters.otlp import readable_records
 from otel_rl_exporters.otlp_gen_ai import as_operation, evaluations
 

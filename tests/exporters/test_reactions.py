@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import otel_rl
-from otel_rl.agent.process import run_agent
-from otel_rl.errors import SettingsError
 from otel_rl.export import Event, Refused, Row, RunInfo
-from otel_rl.setup import directory as directories
-from otel_rl.setup.agent_start import read_status
+from otel_rl.recorder.agent.process import run_agent
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.directory.agent_start import read_status
+from otel_rl.recorder.errors import SettingsError
 from otel_rl_exporters.reactions import CommandExporter, WebhookExporter
 
 RUN = RunInfo("i", "p", "n", "/runs/p/n")

@@ -10,24 +10,12 @@ import pytest
 
 from otel_rl.export import RunInfo
 from tests.exporters import same_run
-from tests.exporters.trackers import (
-    DOUBLE,
-    JSONL,
-    MLFLOW,
-    SIDECAR,
-    SINGLE,
-    STDOUT,
-    SWANLAB,
-    TRACKIO,
-    WANDB,
-    Tracker,
-    cases,
-)
+from tests.exporters.trackers import MLFLOW, Tracker, cases, that_read
 from tests.real_parts import needs
 
 Written = Callable[[Tracker], Path]
 
-OF_VALUES = cases(JSONL, STDOUT, SINGLE, DOUBLE, WANDB, SWANLAB, TRACKIO)
+OF_VALUES = cases(*(one for one in that_read("points") if one is not MLFLOW))
 OF_VALUES += [pytest.param(MLFLOW, marks=[needs("mlflow"), pytest.mark.slow], id="mlflow")]
 
 
@@ -61,7 +49,7 @@ def test_values(tracker: Tracker, written: Written) -> None:
     assert tracker.points(written(tracker)) == same_run.points(tracker)
 
 
-@pytest.mark.parametrize("tracker", cases(DOUBLE, WANDB, MLFLOW, SWANLAB, TRACKIO))
+@pytest.mark.parametrize("tracker", cases(*that_read("params")))
 def test_params(tracker: Tracker, written: Written) -> None:
     """Every hyper-parameter is there, of its own type."""
     expected = {name: tracker.param(value) for name, value in same_run.PARAMS.items()}
@@ -69,7 +57,7 @@ def test_params(tracker: Tracker, written: Written) -> None:
     assert same_run.exact_values(tracker.params(written(tracker))) == same_run.exact_values(expected)
 
 
-@pytest.mark.parametrize("tracker", cases(SIDECAR, DOUBLE, WANDB, MLFLOW, SWANLAB, TRACKIO))
+@pytest.mark.parametrize("tracker", cases(*that_read("tables")))
 def test_tables(tracker: Tracker, written: Written) -> None:
     """Every cell of every table is there, at its step."""
     assert same_run.exact_tables(tracker.tables(written(tracker))) == same_run.exact_tables(same_run.shown(tracker))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import otel_rl
-from otel_rl.setup import directory as directories
-from otel_rl.setup.agent_start import read_status
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.directory.agent_start import read_status
 from tests.exporters.every import EVERY_EXPORTER, OFFLINE, needs_every_package
 from tests.exporters.trackers import DOUBLE, JSONL, WANDB, Tracker, bits, cases
 from tests.processes import rows_of

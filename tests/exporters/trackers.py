@@ -22,8 +22,8 @@ import msgspec
 import pytest
 import yaml
 
-from otel_rl.delivery.plugins import find_exporter
 from otel_rl.export import MACHINE_AXES, Cell, Exporter, Item, RunInfo
+from otel_rl.recorder.delivery.plugins import find_exporter
 from tests.exporters import hparams, swanlab_file, wandb_file
 from tests.exporters.every import needs_packages
 from tests.processes import run_python
@@ -69,11 +69,10 @@ class Tracker:
 
     Attributes:
         exporter: The name of its exporter.
-        options: Options for the exporter.
     """
 
     exporter = ""
-    options: Mapping[str, Any] = {}
+    options: Mapping[str, Any] = {}  # options for the exporter
 
     @contextlib.contextmanager
     def exporting(self, run: RunInfo, **options: Any) -> Iterator[Exporter]:
@@ -485,6 +484,13 @@ class _Page(HTMLParser):
 
 JSONL, STDOUT, SIDECAR, SINGLE, DOUBLE = Jsonl(), Stdout(), Sidecar(), TensorBoard(), TensorBoard("double")
 WANDB, MLFLOW, SWANLAB, TRACKIO = Wandb(), Mlflow(), Swanlab(), Trackio()
+_NAMED = (JSONL, STDOUT, SIDECAR, SINGLE, DOUBLE, WANDB, MLFLOW, SWANLAB, TRACKIO)
+_OTHERS = tuple(kind() for kind in Tracker.__subclasses__() if not any(type(one) is kind for one in _NAMED))
+
+
+def that_read(what: Literal["points", "params", "tables"]) -> list[Tracker]:
+    """Return every tracker whose reader defines this method: a new class is in the tests of all by existing."""
+    return [one for one in (*_NAMED, *_OTHERS) if getattr(type(one), what) is not getattr(Tracker, what)]
 
 
 def cases(*trackers: Tracker) -> list[Any]:

@@ -11,19 +11,13 @@ from tests.exporters.json_server import JsonHandler, JsonServer
 
 
 class StoredRun(msgspec.Struct):
-    """A run, as the server has it.
+    """A run, as the server has it."""
 
-    Attributes:
-        name: Its id in W&B.
-        fields: What `upsertBucket` gave last, by the names of its variables.
-        lines: The lines of each file of the stream, by file and offset: a line that is sent again replaces itself.
-        exit_code: The exit code that the run ended with; `None` while it runs.
-    """
-
-    name: str
-    fields: dict[str, Any] = {}
+    name: str  # its id in W&B
+    fields: dict[str, Any] = {}  # what `upsertBucket` gave last, by the names of its variables
     lines: dict[str, dict[int, str]] = {}
-    exit_code: int | None = None
+    """The lines of each file of the stream, by file and offset: a line that is sent again replaces itself."""
+    exit_code: int | None = None  # the exit code that the run ended with; `None` while it runs
 
     def read(self, file: str) -> list[str]:
         """Return the lines of a file in their order."""

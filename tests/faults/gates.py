@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from otel_rl.agent import loop
-from otel_rl.agent.process import run_agent
-from otel_rl.journal.records import Finished
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.agent import loop
+from otel_rl.recorder.agent.process import run_agent
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.journal.records import Finished
 from tests.faults import hostile
-from tests.faults.test_poison import T0, losses, started, steps
+from tests.faults.sane import T0, losses, started, steps
 
 STEPS = 40
 GATES = """

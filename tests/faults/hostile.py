@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 import otel_rl
-from otel_rl.journal import records
-from otel_rl.journal.records import AnyRecord, Record
-from otel_rl.journal.writer import Writer
+from otel_rl.recorder.journal import records
+from otel_rl.recorder.journal.records import AnyRecord, Record
+from otel_rl.recorder.journal.writer import Writer
 from tests.processes import local_of
 
 KINDS: tuple[type[Record], ...] = get_args(AnyRecord)

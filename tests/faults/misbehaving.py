@@ -27,47 +27,27 @@ _CODES |= {500: "INTERNAL", 502: "UNAVAILABLE", 503: "UNAVAILABLE", 504: "DEADLI
 
 
 class Say(NamedTuple):
-    """An answer, in the words of HTTP.
+    """An answer, in the words of HTTP."""
 
-    Attributes:
-        status: Its status; over gRPC the code that means the same.
-        message: What a `google.rpc.Status` or the partial success holds.
-        wait: Seconds that it asks to wait: `Retry-After`, or `RetryInfo` over gRPC.
-        as_date: If true, `Retry-After` is a date.
-        rejected: How many records it says that it did not take.
-        slow: Seconds until it answers.
-        cut: If true, it reads the request and closes the connection.
-        keeps: If true, what it reads before it closes the connection counts as taken.
-        location: Where it redirects to.
-        json: If true, the answer is in JSON.
-        page: If true, the answer is a web page.
-    """
-
-    status: int = 200
-    message: str = ""
-    wait: float | None = None
-    as_date: bool = False
-    rejected: int = 0
-    slow: float = 0
-    cut: bool = False
-    keeps: bool = False
-    location: str = ""
-    json: bool = False
-    page: bool = False
+    status: int = 200  # its status; over gRPC the code that means the same
+    message: str = ""  # what a `google.rpc.Status` or the partial success holds
+    wait: float | None = None  # seconds that it asks to wait: `Retry-After`, or `RetryInfo` over gRPC
+    as_date: bool = False  # if true, `Retry-After` is a date
+    rejected: int = 0  # how many records it says that it did not take
+    slow: float = 0  # seconds until it answers
+    cut: bool = False  # if true, it reads the request and closes the connection
+    keeps: bool = False  # if true, what it reads before it closes the connection counts as taken
+    location: str = ""  # where it redirects to
+    json: bool = False  # if true, the answer is in JSON
+    page: bool = False  # if true, the answer is a web page
 
 
 class Request(NamedTuple):
-    """A request for log events.
+    """A request for log events."""
 
-    Attributes:
-        at: When it came, monotonic seconds.
-        steps: The steps of the rows in it.
-        headers: Its headers, names in lower case.
-    """
-
-    at: float
-    steps: list[int]
-    headers: dict[str, str]
+    at: float  # when it came, monotonic seconds
+    steps: list[int]  # the steps of the rows in it
+    headers: dict[str, str]  # its headers, names in lower case
 
 
 class Misbehaving:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import otel_rl
-from otel_rl.setup.agent_start import end_agents
+from otel_rl.recorder.directory.agent_start import end_agents
 from tests.faults.misbehaving import Say, certificates, collector
 
 if TYPE_CHECKING:
@@ -36,23 +36,15 @@ receiver recognizes it; bridge and head do.
 
 
 class Case(NamedTuple):
-    """A collector.
+    """A collector."""
 
-    Attributes:
-        name: How it misbehaves.
-        answers: What it says first.
-        most: How many records it takes at once.
-        tls: Whether connections are encrypted.
-        mutual: Whether it asks for a certificate.
-        variables: Those of OTLP that are set, by option; a value that names a file of `certificates` is its path.
-    """
-
-    name: str
-    answers: tuple[Say, ...] = ()
-    most: int = 1 << 30
-    tls: bool = False
-    mutual: bool = False
+    name: str  # how it misbehaves
+    answers: tuple[Say, ...] = ()  # what it says first
+    most: int = 1 << 30  # how many records it takes at once
+    tls: bool = False  # whether connections are encrypted
+    mutual: bool = False  # whether it asks for a certificate
     variables: tuple[tuple[str, str], ...] = ()
+    """Those of OTLP that are set, by option; a value that names a file of `certificates` is its path."""
 
     def collector(self, protocol: str, tls: Path) -> AbstractContextManager[Misbehaving]:
         """Run it; `tls` is where `certificates` made its files."""

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
 from tests.processes import local_of, rows_of
 
 STEPS = 200

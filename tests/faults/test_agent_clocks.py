@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from otel_rl.agent.steps.reduce import Reducer
-from otel_rl.agent.steps.state import State
 from otel_rl.export import Row, Span
-from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
-from tests.agent.reducing import S, logged, reducing, rows, started
+from otel_rl.recorder.agent.steps.reduce import Reducer
+from otel_rl.recorder.agent.steps.state import State
+from otel_rl.recorder.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
+from tests.recorder.agent.reducing import S, logged, reducing, rows, started
 
 HOUR = 3600 * S
 

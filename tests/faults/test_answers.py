@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import pytest
 
-from otel_rl.delivery.exporter_thread import ExporterThread
 from otel_rl.export import Item, NotNow, Params, Refused, RunInfo
+from otel_rl.recorder.delivery.exporter_thread import ExporterThread
 from tests.collector import wait_for
 from tests.delivering import Agents
 

@@ -16,14 +16,15 @@ import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 import otel_rl
-from otel_rl.agent.once import Delivery
-from otel_rl.agent.process import StartError
-from otel_rl.archive import files
-from otel_rl.archive.writer import KINDS, read
+from otel_rl.cli.late.once import LateDelivery
 from otel_rl.export import Row
-from otel_rl.journal.claim import Noted, settle
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.agent.process import StartError
+from otel_rl.recorder.archive import files
+from otel_rl.recorder.archive.tables import KINDS
+from otel_rl.recorder.archive.writer import read
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.journal.claim import Noted, mark_delivered
 from tests.collector import wait_for
 from tests.processes import local_of, remove
 
@@ -102,7 +103,7 @@ def steps_of(tmp_path: Path) -> dict[str, Counter[int]]:
 
 def archived(run_dir: Path) -> Counter[int]:
     """Return how often each step is in the archive of a run that has ended."""
-    tables, _ = KINDS[Row]
+    tables = KINDS[Row]
     rows = [
         item
         for place in (run_dir / "archive").glob("*")
@@ -186,7 +187,7 @@ def test_removed_between_two_attempts(tmp_path: Path, names: str) -> None:
 def deliver(run_dir: Path) -> bool | None:
     """Return what `otel-rl agent --once` says; `None` for an error, such as a run directory without its manifest."""
     try:
-        return Delivery(run_dir, print).deliver()
+        return LateDelivery(run_dir, print).deliver()
     except (StartError, OSError, ValueError):
         return None
 
@@ -224,7 +225,7 @@ def test_the_part_of_another_machine_is_gone(tmp_path: Path) -> None:
     (run.dir / "attempts" / note.journal).write_bytes(msgspec.json.encode(note))
     said: list[str] = []
 
-    assert Delivery(run.dir, said.append).deliver() is False
+    assert LateDelivery(run.dir, said.append).deliver() is False
     assert said == [f"{run.dir}/local/node2 was removed, with the content of 1 journal(s)"]
-    settle(run.dir / "attempts", [note.journal])
-    assert Delivery(run.dir, said.append).deliver() is True
+    mark_delivered(run.dir / "attempts", [note.journal])
+    assert LateDelivery(run.dir, said.append).deliver() is True

@@ -11,7 +11,8 @@ import pytest
 
 import otel_rl
 from otel_rl import Run
-from otel_rl.setup import agent_start, file_systems, private_directories
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.files import file_systems, private_directories
 from tests.collector import wait_for
 from tests.processes import remove, rows_of
 

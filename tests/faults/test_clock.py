@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from otel_rl import Run
-from otel_rl.journal.clock import Clock
-from otel_rl.journal.records import Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
-from otel_rl.trainer.current import recorder_of
+from otel_rl.recorder.journal.clock import Clock
+from otel_rl.recorder.journal.records import Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.recorder.trainer.current import recorder_of
 
 RecordsOf = Callable[..., list[Record]]
 
@@ -102,9 +102,9 @@ def test_small_corrections_change_nothing() -> None:
     machine = Machine()
     clock = machine.clock()
     machine.set_by += S // 2
-    assert not clock.settle()
+    assert not clock.catch_up()
     machine.set_by += S
-    assert clock.settle()
+    assert clock.catch_up()
     assert abs(clock.now() - machine.wall()) < S // 100
 
 

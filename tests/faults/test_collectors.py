@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.agent.process import run_agent
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.agent.process import run_agent
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
 from tests import collector as collectors
 from tests.collector import free_port
 from tests.faults.misbehaving import Say, collector

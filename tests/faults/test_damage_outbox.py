@@ -14,13 +14,15 @@ import msgspec
 import pytest
 
 import otel_rl
-from otel_rl.agent import loop
-from otel_rl.agent.agent import GoneError
-from otel_rl.agent.process import run_agent
-from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import Item
-from otel_rl.journal.ids import step_ids
-from otel_rl.journal.records import (
+from otel_rl.recorder.agent import loop
+from otel_rl.recorder.agent.agent import GoneError
+from otel_rl.recorder.agent.process import run_agent
+from otel_rl.recorder.delivery.outbox import Outbox
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.journal.ids import step_ids
+from otel_rl.recorder.journal.records import (
     Finished,
     Happened,
     Logged,
@@ -32,14 +34,12 @@ from otel_rl.journal.records import (
     StepStarted,
     Tabled,
 )
-from otel_rl.journal.segments import START, segment_numbers, segment_path
-from otel_rl.journal.writer import Writer
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.journal.segments import START, segment_numbers, segment_path
+from otel_rl.recorder.journal.writer import Writer
 from tests.collector import wait_for
 from tests.faults import hostile
 from tests.faults.gates import STEPS, gated, wait_for_idle
-from tests.faults.test_poison import T0, losses, started, steps
+from tests.faults.sane import T0, losses, started, steps
 from tests.processes import local_of, rows_of
 
 pytestmark = pytest.mark.slow

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.agent.input.follow import Follower
-from otel_rl.agent.input.remote import Appender, RemoteJournal
-from otel_rl.journal.atomic_files import disk_usage
-from otel_rl.journal.locks import Lock
-from otel_rl.journal.reader import Reader
-from otel_rl.journal.records import AnyRecord, Finished, Logged, Started
-from otel_rl.journal.segments import segment_numbers
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.agent.input.follow import Follower
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.files.atomic_files import disk_usage
+from otel_rl.recorder.files.locks import Lock
+from otel_rl.recorder.journal.reader import Reader
+from otel_rl.recorder.journal.records import AnyRecord, Finished, Logged, Started
+from otel_rl.recorder.journal.segments import segment_numbers
+from otel_rl.serve.head.remote import Appender, RemoteJournal
 from tests.processes import rows_of, run_python, start
 
 _LIMIT = 256
@@ -64,7 +64,7 @@ def test_the_journals_that_ended_cost_no_look(tmp_path: Path) -> None:
     """Once they are read to their end, no file of an ended process is opened or asked for."""
     with _processes(tmp_path, ended=50, living=0):
         follower = Follower(tmp_path, {})
-        follower.look()
+        follower.find_new()
         while follower.read(100, 1):
             pass
         for path in tmp_path.glob("*/*"):
@@ -81,7 +81,7 @@ def test_a_remote_journal_reserves_nothing(tmp_path: Path) -> None:
     for index in range(3):
         for journal in journals:
             journal.receive(index, Logged(index, 1, {"loss": 1.0}), 0.0)
-            journal.rest()
+            journal.close_files()
     found = Reader(tmp_path / "rank7.attempt0@node", AnyRecord).read()
 
     assert _descriptors() <= before + 1
@@ -110,9 +110,9 @@ def test_a_remote_journal_on_a_full_disk(tmp_path: Path) -> None:
     script = """
 import resource, signal
 from pathlib import Path
-from otel_rl.agent.input.remote import Appender
-from otel_rl.journal.reader import Reader
-from otel_rl.journal.records import AnyRecord, Logged
+from otel_rl.serve.head.remote import Appender
+from otel_rl.recorder.journal.reader import Reader
+from otel_rl.recorder.journal.records import AnyRecord, Logged
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 appender = Appender(Path("."), 1 << 20)
 appender.append(Logged(0, 1, {"loss": 1.0}))

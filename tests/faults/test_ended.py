@@ -23,7 +23,9 @@ pytestmark = [
 PARAMS = Params(10**18 - 1, {"lr": 1.0})
 ROW, AGAIN = Row(1, 10**18, {"loss": 1.0}), Row(1, 2 * 10**18, {"loss": 2.0}, attempt=1)
 FAILED = Ended(10**18 + 1, 0, "failed", "rank0: ValueError: boom", 1)
-KILLED = Ended(10**18 + 1, 0, "crashed", "rank0: SIGTERM", 143)
+CANCELLED = Ended(10**18 + 1, 0, "cancelled", "rank0: SIGTERM", 143)
+CRASHED = Ended(10**18 + 1, 0, "crashed", "rank0: SIGSEGV", 139)
+LOST = Ended(10**18 + 1, 0, "lost", "rank0: lost", 255)
 FINISHED = Ended(10**18 + 1, 0, "finished")
 
 
@@ -65,25 +67,25 @@ def tensorboard(place: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("read", "finished", "failed", "killed"),
+    ("read", "expected"),
     [
-        (jsonl, "finished", "failed", "crashed"),
-        (wandb, 0, 1, 143),
-        (mlflow, "FINISHED", "FAILED", "KILLED"),
-        (swanlab, 1, 2, 2),
-        (trackio, "finished", "failed", "crashed"),
-        (tensorboard, 1, 2, 2),
+        (jsonl, ["finished", "failed", "cancelled", "crashed", "lost"]),
+        (wandb, [0, 1, 255, 139, 254]),  # W&B's own client ends with 255 at Ctrl-C: the run shows as killed
+        (mlflow, ["FINISHED", "FAILED", "KILLED", "FAILED", "FAILED"]),
+        (swanlab, [1, 2, 3, 2, 2]),
+        (trackio, ["finished", "failed", "cancelled", "crashed", "lost"]),
+        (tensorboard, [1, 2, 2, 2, 2]),
     ],
 )
-def test_outcome(tmp_path: Path, read: Any, finished: Any, failed: Any, killed: Any) -> None:
+def test_outcome(tmp_path: Path, read: Any, expected: list[Any]) -> None:
     """Each outcome is what the tracker has for it."""
     shown = []
-    for n, end in enumerate((FINISHED, FAILED, KILLED)):
+    for n, end in enumerate((FINISHED, FAILED, CANCELLED, CRASHED, LOST)):
         agents = Agents(tmp_path / str(n))
         assert agents.deliver(read.__name__, PARAMS, ROW, end).last_error == ""
         shown.append(read(agents.place))
 
-    assert shown == [finished, failed, killed]
+    assert shown == expected
 
 
 @pytest.mark.parametrize("read", [wandb, mlflow, jsonl])

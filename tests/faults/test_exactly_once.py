@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from otel_rl.delivery import exporter_thread, handover
-from otel_rl.delivery.plugins import find_exporter
 from otel_rl.export import Event, Item, Machine, Params, Refused, Row, RunInfo, Table
+from otel_rl.recorder.delivery import exporter_thread, handover
+from otel_rl.recorder.delivery.plugins import find_exporter
 from otel_rl_exporters import wandb_files
 from otel_rl_exporters.jsonl import JsonlExporter
 from otel_rl_exporters.tensorboard import TensorBoardExporter

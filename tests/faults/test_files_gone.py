@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.agent.repair.release import Release
-from otel_rl.delivery.outbox import released_items
 from otel_rl.export import Ended, Gone, Item, Machine, Row, RunInfo
-from otel_rl.journal.segments import START
-from otel_rl.journal.writer import Writer
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.agent.repair.release import Release
+from otel_rl.recorder.delivery.outbox import released_items
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.journal.segments import START
+from otel_rl.recorder.journal.writer import Writer
 from tests.collector import wait_for
 from tests.delivering import Agents
 from tests.exporters.every import needs_packages
@@ -152,7 +152,7 @@ def test_what_the_outbox_has_no_more_is_told(agents: Agents, monkeypatch: pytest
     assert 100 < removed < 300
     assert steps(agents.place) == list(range(removed, 301))
     assert f"without the run's first {removed} item(s)" in agents.thread.last_error
-    assert (agents.thread.damaged, agents.thread.retained) == (0, 0)
+    assert (agents.thread.progress.damaged, agents.thread.progress.retained) == (0, 0)
 
 
 def test_how_the_run_ended_is_shown_again(agents: Agents) -> None:

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 import otel_rl
-from otel_rl.agent.input.follow import Follower
-from otel_rl.journal import exit_status
-from otel_rl.journal.locks import is_held
-from otel_rl.journal.reader import Reader
-from otel_rl.journal.records import AnyRecord, Finished, Record, SpanEnded, StepEnded
+from otel_rl.recorder.agent.input.follow import Follower
+from otel_rl.recorder.files.locks import is_held
+from otel_rl.recorder.journal.ending import end_by_exit
+from otel_rl.recorder.journal.reader import Reader
+from otel_rl.recorder.journal.records import AnyRecord, Finished, Record, SpanEnded, StepEnded
 from tests.collector import wait_for
 from tests.processes import journal_of, local_of, start, start_python
 
@@ -41,7 +41,7 @@ def ended(place: Path, script: str) -> tuple[str, tuple[str, str] | None, int]:
 def end_of(place: Path) -> tuple[str, tuple[str, str] | None, int]:
     """Return how an agent sees that the process ended that recorded here."""
     follower = Follower(local_of(place / "p" / "i") / "journals", {})
-    follower.look()
+    follower.find_new()
     records: list[Record] = []
     while more := follower.read(1000, time.time_ns()):
         records += [found.record for found in more]
@@ -56,8 +56,8 @@ subprocess.Popen(["sh", "-c", f"sleep 0.3; kill {os.getpid()}"])
 ctypes.PyDLL(None).sleep(100)
 """
 FINE = ("finished", None, 0)
-INTERRUPTED = ("crashed", ("SIGINT", "Interrupt"), 130)
-TERMINATED = ("crashed", ("SIGTERM", "Terminated"), 143)
+INTERRUPTED = ("cancelled", ("SIGINT", "Interrupt"), 130)
+TERMINATED = ("cancelled", ("SIGTERM", "Terminated"), 143)
 EXITED = ("failed", ("SystemExit", "exit code 3"), 3)
 BROKEN = ("failed", ("ValueError", "it broke"), 1)
 
@@ -97,7 +97,7 @@ BROKEN = ("failed", ("ValueError", "it broke"), 1)
         ("import atexit; atexit._clear(); atexit.register(os._exit, 4); atexit.register(run._end.at_exit)", FINE),
         ("if os.fork() == 0: sys.exit(3)\nos.wait()", FINE),
         ("os.kill(os.getpid(), signal.SIGTERM)", TERMINATED),
-        ("os.kill(os.getpid(), signal.SIGXCPU)", ("crashed", ("SIGXCPU", "CPU time limit exceeded"), 152)),
+        ("os.kill(os.getpid(), signal.SIGXCPU)", ("cancelled", ("SIGXCPU", "CPU time limit exceeded"), 152)),
         (_IN_C, TERMINATED),
         ("if (child := os.fork()) == 0: signal.pause()\nos.kill(child, 15); os.wait(); sys.exit(3)", EXITED),
         ("import threading; t = threading.Thread(target=lambda: sys.exit(3)); t.start(); t.join()", FINE),
@@ -161,7 +161,7 @@ raise SystemExit(3)
 
     def status() -> int | None:
         journals = list(run_dir.glob("local/*/journals/rank0*"))
-        end = exit_status.read(journals[0]) if journals else None
+        end = end_by_exit(journals[0]) if journals else None
         return end.exit_code if end is not None else None
 
     wait_for(lambda: status() == 3, "the exit status is not written")

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import pytest
 
-from otel_rl.delivery.fixes import with_fix
-from otel_rl.delivery.handover import Handover, Offer
-from otel_rl.delivery.outbox import ItemPosition
 from otel_rl.export import Ended, Item, Params, RunInfo
+from otel_rl.recorder.delivery.failures import with_fix
+from otel_rl.recorder.delivery.handover import Handover, Offer
+from otel_rl.recorder.delivery.outbox import ItemPosition
 from tests.collector import wait_for
 from tests.delivering import Agents
 
@@ -129,7 +129,7 @@ def test_an_end_that_is_refused_when_nothing_is_left() -> None:
     handover = Handover(lambda: Running(_RUN), 1, lambda *_: None, lambda _: None)
     handover.waiting.append(Offer(Ended(0, 0, "failed"), ItemPosition(), ["Ended"]))
     handover.give()
-    handover.settle()
+    handover.note_durable()
     with pytest.raises(ConnectionError):
         handover.shutdown()
     assert (handover.is_open, list(handover.waiting)) == (True, [])

@@ -11,17 +11,16 @@ import pytest
 from opentelemetry import context
 
 import otel_rl
-from otel_rl.agent.steps import admission
-from otel_rl.convert.attributes import clean_attributes
-from otel_rl.integrations.trainings import LaterTraining
-from otel_rl.journal.reader import Reader
-from otel_rl.journal.records import AnyRecord, Consumed, Happened, Logged, Record
-from otel_rl.trainer.current import steps_of
-from otel_rl.trainer.phase import Phase
-from otel_rl.trainer.run import Run
-from otel_rl.trainer.spans import JournaledSpan
-from otel_rl.trainer.step import StepSpan
-from otel_rl.trainer.trajectories import Rollout, Trajectory
+from otel_rl.frameworks.trainings import LaterTraining
+from otel_rl.recorder.convert.attributes import clean_attributes
+from otel_rl.recorder.journal.reader import Reader
+from otel_rl.recorder.journal.records import AnyRecord, Consumed, Happened, Logged, Record
+from otel_rl.recorder.trainer.current import steps_of
+from otel_rl.recorder.trainer.phase import Phase
+from otel_rl.recorder.trainer.run import Run
+from otel_rl.recorder.trainer.spans import JournaledSpan
+from otel_rl.recorder.trainer.step import StepSpan
+from otel_rl.recorder.trainer.trajectories import Rollout, Trajectory
 from tests.processes import journal_of
 
 RecordsOf = Callable[..., list[Record]]
@@ -199,7 +198,7 @@ def test_nothing_raises(tmp_path: Path, number: int, *, content: bool) -> None:
         records += more
 
     for record in records:
-        admission.check(record)  # the agent takes it
+        record.check()  # the agent takes it
     assert (reader.undecodable, reader.skipped_bytes) == (0, 0)
     assert Logged in {type(record) for record in records}
     assert [record.step for record in records if isinstance(record, Logged) and "after" in record.values] == [10**12]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import otel_rl
-from otel_rl.setup.loading import known_settings, load
-from otel_rl.setup.settings import FOR_OPERATORS, Settings
+from otel_rl.recorder.settings.loading import known_settings, load
+from otel_rl.recorder.settings.settings import FOR_OPERATORS, Settings
 from tests.faults.test_hostile_arguments import WRONG
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.journal.atomic_files import write_atomically
-from otel_rl.journal.claim import claim_journal, claim_role, remove_abandoned
-from otel_rl.journal.segments import segment_numbers
+from otel_rl.recorder.files.atomic_files import write_atomically
+from otel_rl.recorder.journal.claim import claim_journal, claim_role, remove_abandoned
+from otel_rl.recorder.journal.segments import segment_numbers
 
 _NEW_PIDS = 0x20000000
 _STARTS = """
 import ctypes, os, sys, time
-import otel_rl, otel_rl.trainer.session
+import otel_rl, otel_rl.recorder.trainer.session
 
 count, apart = int(sys.argv[1]), sys.argv[2] == "apart"
 starts, children = time.time() + 0.3, []
@@ -98,7 +98,7 @@ def test_a_file_that_is_replaced_by_two(tmp_path: Path) -> None:
     script = """
 import os
 from pathlib import Path
-from otel_rl.journal.atomic_files import write_atomically
+from otel_rl.recorder.files.atomic_files import write_atomically
 os.getpid = lambda: 1
 for n in range(300):
     write_atomically(Path("file"), b"x" * 5000)

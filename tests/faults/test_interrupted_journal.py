@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_rl.journal.reader import Reader
-from otel_rl.journal.records import AnyRecord, Finished
-from otel_rl.journal.writer import Writer
+from otel_rl.recorder.journal.reader import Reader
+from otel_rl.recorder.journal.records import AnyRecord, Finished
+from otel_rl.recorder.journal.writer import Writer
 from tests.faults.interrupting import each_line
 
 

@@ -12,13 +12,13 @@ from opentelemetry import context, trace
 
 import otel_rl
 from otel_rl import Run
-from otel_rl.journal import locks
-from otel_rl.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
-from otel_rl.trainer.current import steps_of
+from otel_rl.recorder.files import locks
+from otel_rl.recorder.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.recorder.trainer.current import steps_of
 from tests import samples
 from tests.faults.interrupting import each_line
 from tests.processes import run_python
-from tests.trainer.reading import begin
+from tests.recorder.trainer.reading import begin
 
 RecordsOf = Callable[..., list[Record]]
 

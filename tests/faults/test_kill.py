@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import kills
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
 from tests.collector import wait_for
 from tests.exporters.every import needs_packages
 from tests.processes import start_python

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from otel_rl import Run
-from otel_rl.agent.steps import admission
-from otel_rl.errors.texts import LONGEST_NAME
-from otel_rl.journal.records import (
+from otel_rl.recorder.errors.texts import LONGEST_NAME
+from otel_rl.recorder.journal.records import (
     Configured,
     Consumed,
     Happened,
@@ -146,7 +145,7 @@ def test_one_bad_value(
         call(recording)
     records = records_of(recording)
     for record in records:
-        admission.check(record)
+        record.check()
 
     assert kept(records) == expected
     assert next((one.counts for one in reversed(records) if isinstance(one, Refusals)), {}) == refused
@@ -174,5 +173,5 @@ def test_long_names(recording: Run, records_of: RecordsOf, call: Callable[[Run],
     records = records_of(recording)
 
     for record in records:
-        admission.check(record)
+        record.check()
     assert len(records) > 2

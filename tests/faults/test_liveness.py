@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.agent.input.follow import Follower, Found
 from otel_rl.export import Event
-from otel_rl.journal.claim import HeldError, claim_journal
-from otel_rl.journal.locks import Lock
-from otel_rl.journal.record_events import Lost, Revived
-from otel_rl.journal.records import Finished, Logged, Record
-from otel_rl.journal.writer import Writer
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.agent.input.follow import Follower, NewRecord
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.files.locks import Lock
+from otel_rl.recorder.journal.claim import HeldError, claim_journal
+from otel_rl.recorder.journal.record_events import Lost, Revived
+from otel_rl.recorder.journal.records import Finished, Logged, Record
+from otel_rl.recorder.journal.writer import Writer
 from tests.processes import items_of, journal_of, rows_of, run_python, start
 
 _HABITS = {
@@ -168,7 +168,7 @@ def test_an_agent_that_starts_after_a_false_verdict(tmp_path: Path) -> None:
     write(_logged(0))
     _read(follower)
     following = Follower(tmp_path, follower.positions)
-    following.ignore("rank0.attempt0")
+    following.skip("rank0.attempt0")
     write(_logged(1))
 
     assert [type(record) for record in _read(following)] == [Revived, Logged]
@@ -183,7 +183,7 @@ def test_an_agent_that_starts_after_the_exit(tmp_path: Path, known: str, again: 
     follower = Follower(journal.parent, {})
     read = [type(record) for record in _read(follower)]
     following = Follower(journal.parent, follower.positions)
-    following.ignore(journal.name, known, 0)
+    following.skip(journal.name, known, 0)
 
     assert read[-1] is Finished
     assert [record.outcome for record in _read(following) if isinstance(record, Finished)] == again
@@ -244,8 +244,8 @@ def _followed(journals: Path) -> tuple[Follower, Callable[[Record], None]]:
 
 
 def _read(follower: Follower) -> list[Record]:
-    follower.look()
-    found: list[Found] = []
+    follower.find_new()
+    found: list[NewRecord] = []
     while more := follower.read(100, 1):
         found += more
     return [one.record for one in found]

@@ -6,20 +6,17 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import otel_rl
-from otel_rl.agent.agent import GoneError
-from otel_rl.agent.process import run_agent
-from otel_rl.journal.claim import claim_journal
-from otel_rl.journal.locks import is_held
-from otel_rl.journal.reader import Reader
-from otel_rl.journal.records import AnyRecord, Logged
-from otel_rl.journal.writer import Writer
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.agent.agent import GoneError
+from otel_rl.recorder.agent.process import run_agent
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.files.locks import is_held
 from tests.collector import wait_for
 from tests.faults.gates import STEPS, gated
 from tests.processes import journal_of, local_of, remove, rows_of, start
@@ -42,59 +39,43 @@ def go_on(run: otel_rl.Run) -> None:
         run.log({"loss": float(n)}, step=n)
 
 
-def test_a_run_directory_that_is_moved(tmp_path: Path) -> None:
-    """The trainer follows it: all rows are there, nothing is made at the old place, and the journal stays held."""
-    run = begin(tmp_path)
-    old, moved = run.dir, tmp_path / "p" / "a better name"
-    old.rename(moved)
+def move(run: Path, to: Path) -> None:
+    """Move a directory as `mv` does on one disk."""
+    run.rename(to)
+
+
+def move_parent(run: Path, to: Path) -> None:
+    """Move the directory that the run directory is in."""
+    (to.parent / to.stem).mkdir()
+    run.parent.rename(to.parent / to.stem / "p")
+    to.symlink_to(to.parent / to.stem / "p" / run.name)
+
+
+def copy_and_remove(run: Path, to: Path) -> None:
+    """Move a directory as `mv` does between disks."""
+    shutil.copytree(run, to)
+    remove(run)
+
+
+@pytest.mark.parametrize("moves", [move, move_parent, copy_and_remove])
+def test_a_run_directory_that_is_moved(tmp_path: Path, caplog, moves: Callable[[Path, Path], None]) -> None:
+    """The trainer makes it again, with all that an agent needs, and warns once; the other place has the first rows."""
+    run, moved = begin(tmp_path), tmp_path / "moved.link"
+    moves(run.dir, moved)
     go_on(run)
-    held = is_held(journal_of(moved))
+    is_held_at_new, is_held_at_old = is_held(journal_of(moved)), is_held(journal_of(run.dir))
     run.finish()
 
-    assert run.dir == moved
-    assert held
-    assert not old.exists()
-    assert run_agent(moved, once=True)
-    assert [row["step"] for row in rows_of(moved)] == [0, 1, 2, 3]
-
-
-def test_a_run_directory_that_is_copied_and_removed(tmp_path: Path) -> None:
-    """As `mv` to another disk does it: the trainer makes it again, with all that an agent needs."""
-    run = begin(tmp_path)
-    shutil.copytree(run.dir, tmp_path / "copy")
-    remove(run.dir)
-    go_on(run)
-    run.finish()
-
+    assert (is_held_at_old, is_held_at_new) == (True, False)
+    assert caplog.text.count("were removed or moved while it is recorded") == 1
     assert run_agent(run.dir, once=True)
     assert [row["step"] for row in rows_of(run.dir)] == [0, 1, 2, 3]
-    run_agent(tmp_path / "copy", once=True)
-    assert [row["step"] for row in rows_of(tmp_path / "copy")] == [0, 1]
-
-
-def test_segments_behind_the_move(tmp_path: Path) -> None:
-    """Later segments are made in the new place."""
-    journals = tmp_path / "journals"
-    journals.mkdir()
-    claim = claim_journal(journals, "rank0")
-    writer = Writer(claim.path, segment_bytes=4096)
-    for n in range(100):
-        writer.append(Logged(n, n, {"loss": float(n)}))
-        if n == 50:
-            journals.rename(tmp_path / "elsewhere")
-            assert claim.follow()
-            writer.moved(claim.path)
-            writer.check()
-    writer.close()
-    claim.release()
-    found = Reader(tmp_path / "elsewhere" / claim.path.name, AnyRecord).read()
-
-    assert [record.step for record in found if isinstance(record, Logged)] == [*range(100)]
-    assert not journals.exists()
+    run_agent(moved.resolve(), once=True)
+    assert [row["step"] for row in rows_of(moved)][:2] == [0, 1]
 
 
 def test_the_agent_of_a_run_directory_that_is_moved(waiting: Path) -> None:
-    """It ends and says where the directory is; the next agent delivers the rest there, and nothing twice."""
+    """It ends and says so; the next agent delivers the rest at the new place, and nothing twice."""
     ended: list[BaseException] = []
 
     def work() -> None:
@@ -110,7 +91,7 @@ def test_the_agent_of_a_run_directory_that_is_moved(waiting: Path) -> None:
     running.join(30)
     (moved / "open").touch()
 
-    assert f"{waiting} was moved to {moved}; a trainer that lives starts an agent there" in str(ended[0])
+    assert "was removed, moved or replaced" in str(ended[0])
     assert run_agent(moved, once=True)
     assert gated(moved) == [*range(STEPS)]
     assert [row["step"] for row in rows_of(moved)] == [*range(STEPS)]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import otel_rl
-from otel_rl.setup.loading import load
-from otel_rl.trainer.manifest import exporters_and_readers
+from otel_rl.recorder.settings.loading import load
+from otel_rl.recorder.trainer.manifest import exporters_and_readers
 
 
 class Csv:

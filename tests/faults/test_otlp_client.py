@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.delivery.exporter_thread import ExporterThread
-from otel_rl.errors import SettingsError
 from otel_rl.export import Ended, Event, Item, Refused, Row, RunInfo
-from otel_rl.setup import directory as directories
-from otel_rl.setup.agent_start import read_status
+from otel_rl.recorder.delivery.exporter_thread import ExporterThread
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.directory.agent_start import read_status
+from otel_rl.recorder.errors import SettingsError
 from otel_rl_exporters.otlp import OtlpLogs
 from tests.collector import free_port, wait_for
 from tests.delivering import Agents

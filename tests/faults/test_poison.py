@@ -10,14 +10,16 @@ import msgspec
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from otel_rl.agent.input.receiver import Receiver
-from otel_rl.agent.loop import Loop
-from otel_rl.agent.process import run_agent
-from otel_rl.agent.steps.reduced import Reduced
-from otel_rl.delivery.quarantine import Quarantine
-from otel_rl.journal.reader import Reader
-from otel_rl.journal.record_events import INDEX, JOURNAL
-from otel_rl.journal.records import (
+from otel_rl.analysis import Analysis
+from otel_rl.recorder.agent.loop import Loop
+from otel_rl.recorder.agent.process import run_agent
+from otel_rl.recorder.agent.steps.reduced import Reduced
+from otel_rl.recorder.delivery.quarantine import Quarantine
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.journal.reader import Reader
+from otel_rl.recorder.journal.record_events import INDEX, JOURNAL
+from otel_rl.recorder.journal.records import (
     AnyRecord,
     Consumed,
     Finished,
@@ -25,37 +27,14 @@ from otel_rl.journal.records import (
     Record,
     SpanEnded,
     SpanStarted,
-    Started,
-    StepEnded,
-    StepStarted,
 )
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
-from otel_rl.setup.tokens import Tokens
-from tests.bridge.bridges import any_value, pairs, step_metrics
+from otel_rl.recorder.settings.tokens import Tokens
+from otel_rl.serve.head.receiver import HeadReceiver
 from tests.collector import free_port
 from tests.faults import hostile
+from tests.faults.sane import STEP_NS, T0, losses, started, steps
 from tests.processes import local_of, rows_of
-
-T0 = 1_700_000_000_000_000_000
-STEP_NS = 1_000_000
-
-
-def started(rank: int = 0, world: int = 1) -> Started:
-    return Started("run", 0, rank, world, world, "", 1, "host", 4096, T0)
-
-
-def steps(*numbers: int) -> list[Record]:
-    """Return sane steps, each with a loss that is its number."""
-    found: list[Record] = []
-    for n in numbers:
-        at = T0 + n * STEP_NS
-        found += [StepStarted(n, at, b""), Logged(n, at + 1, {"loss": float(n)}), StepEnded(n, at + 2, b"")]
-    return found
-
-
-def losses(run_dir: Path) -> list[float]:
-    return [row["values"]["loss"] for row in rows_of(run_dir) if "loss" in row["values"]]  # type: ignore[operator, index]
+from tests.serve.bridge.bridges import any_value, pairs, step_metrics
 
 
 def quarantined(run_dir: Path) -> list[dict[str, object]]:
@@ -132,29 +111,26 @@ def test_sums_of_more_than_64_bits_are_saved(tmp_path: Path) -> None:
 
 def test_a_part_of_the_agent_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stage raises at every call: the rows of plain values arrive."""
-    from otel_rl.agent.analysis import consumption
-    from otel_rl.agent.analysis.goodput import Goodput
-    from otel_rl.agent.analysis.stragglers import Stragglers
-    from otel_rl.agent.output import presence
-    from otel_rl.agent.output.measurements import Measurements
-    from otel_rl.agent.output.otel_metrics import OtelMetrics
-    from otel_rl.agent.steps import derive, forensics
-    from otel_rl.agent.steps.trackers import TrackerRows
+    from otel_rl.recorder.agent.output import presence
+    from otel_rl.recorder.agent.output.measurements import Measurements
+    from otel_rl.recorder.agent.output.otel_metrics import OtelMetrics
+    from otel_rl.recorder.agent.steps import derive, trajectories
+    from otel_rl.recorder.agent.steps.analyses import registered
+    from otel_rl.recorder.agent.steps.trackers import TrackerRows
 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("broken")
 
     run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), *steps(0, 1), Finished(T0)]}, ["jsonl"])
+    hooks = {name for name, hook in vars(Analysis).items() if callable(hook) and not name.startswith("_")}
     for owner, name in (
-        (consumption, "of_step"),
+        (trajectories, "of_step"),
         (derive, "derived"),
         (presence, "points"),
-        (forensics.Forensics, "points"),
-        (Goodput, "of_step"),
         (OtelMetrics, "show"),
         (Measurements, "collect"),
-        (Stragglers, "add"),
         (TrackerRows, "of"),
+        *((one, name) for one in registered(Quarantine()).values() for name in hooks & vars(one).keys()),
     ):
         monkeypatch.setattr(owner, name, fail)
 
@@ -206,7 +182,7 @@ def test_hostile_requests_do_not_stop_the_head(tmp_path: Path) -> None:
         return found
 
     good = "rank0.attempt0"
-    receiver = Receiver(f"127.0.0.1:{free_port()}", "run", tmp_path, tmp_path, 1 << 30, Tokens())
+    receiver = HeadReceiver(f"127.0.0.1:{free_port()}", "run", tmp_path, tmp_path, 1 << 30, Tokens())
     hostile_ones = [request(name, 0) for name in ("../x", "", ".", "a/b", "n" * 5000, "\0", "é" * 200)]
     hostile_ones += [request(good, index) for index in (-1, 2**63 - 1, math.inf, math.nan, "x")]
     hostile_ones += [request(good, 0, kind, "x") for kind in ("rl.journal.?", "rl.machine.metrics")]

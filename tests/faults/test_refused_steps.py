@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from otel_rl import Run
-from otel_rl.journal.records import Consumed, Happened, Logged, Observed, Record, Refusals, Tabled
+from otel_rl.recorder.journal.records import Consumed, Happened, Logged, Observed, Record, Refusals, Tabled
 from tests.faults.interrupting import each_line
 
 RecordsOf = Callable[..., list[Record]]

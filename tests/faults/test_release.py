@@ -10,21 +10,21 @@ import msgspec
 import pytest
 
 import otel_rl
-from otel_rl.agent import agent, loop
-from otel_rl.agent.process import run_agent
-from otel_rl.agent.repair.release import Release
-from otel_rl.delivery.exporter_thread import Cursor
-from otel_rl.delivery.outbox import Outbox
 from otel_rl.export import Row
-from otel_rl.journal.reader import Reader
-from otel_rl.journal.records import AnyRecord, Finished, Logged
-from otel_rl.journal.segments import START, Position, Released, segment_numbers, set_released
-from otel_rl.journal.writer import Writer
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.agent import agent, loop
+from otel_rl.recorder.agent.process import run_agent
+from otel_rl.recorder.agent.repair.release import Release
+from otel_rl.recorder.delivery.outbox import Outbox
+from otel_rl.recorder.delivery.progress import Cursor
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.journal.reader import Reader
+from otel_rl.recorder.journal.records import AnyRecord, Finished, Logged
+from otel_rl.recorder.journal.segments import START, Position, Released, segment_numbers, set_released
+from otel_rl.recorder.journal.writer import Writer
 from tests.collector import free_port, wait_for
 from tests.faults import hostile
-from tests.faults.test_poison import T0, losses, started, steps
+from tests.faults.sane import T0, losses, started, steps
 from tests.processes import local_of, rows_of, run_python, start_python
 
 SEGMENT = 20_000
@@ -98,9 +98,9 @@ def test_killed_at_any_moment_around_a_release(tmp_path: Path) -> None:
     script = """
 import os, sys
 from pathlib import Path
-from otel_rl.agent import agent, loop, process
-from otel_rl.agent.repair.release import Release
-from otel_rl.journal.writer import Writer
+from otel_rl.recorder.agent import agent, loop, process
+from otel_rl.recorder.agent.repair.release import Release
+from otel_rl.recorder.journal.writer import Writer
 Writer.__init__.__kwdefaults__.update(segment_bytes=20_000)
 Release.__init__.__defaults__ = (0,)
 loop._RELEASE_EVERY_S = 0.0

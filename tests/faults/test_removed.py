@@ -6,14 +6,14 @@ import shutil
 import threading
 from pathlib import Path
 
-from otel_rl.agent.input.follow import Follower
-from otel_rl.agent.process import run_agent
-from otel_rl.journal.claim import claim_journal
-from otel_rl.journal.record_events import Lost, Revived
-from otel_rl.journal.records import Logged
-from otel_rl.journal.writer import Writer
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.agent.input.follow import Follower
+from otel_rl.recorder.agent.process import run_agent
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.journal.claim import claim_journal
+from otel_rl.recorder.journal.record_events import Lost, Revived
+from otel_rl.recorder.journal.records import Logged
+from otel_rl.recorder.journal.writer import Writer
 from tests.collector import wait_for
 from tests.faults.gates import STEPS, gated
 from tests.processes import local_of, remove
@@ -27,11 +27,11 @@ def test_a_journal_that_is_removed_before_it_was_read(tmp_path: Path) -> None:
     journal.mkdir()
     Writer(journal).append(Logged(0, 1, {"loss": 1.0}))
     first = Follower(tmp_path, {})
-    first.look()
+    first.find_new()
     assert [one.record for one in first.read(1, 1)] == [Logged(0, 1, {"loss": 1.0})]
     remove(journal)
     following = Follower(tmp_path, first.positions)
-    following.look()
+    following.find_new()
 
     assert following.read(100, 1) == [(journal.name, Lost(0))]
     assert following.missing == {journal.name}
@@ -44,7 +44,7 @@ def test_a_journal_that_is_removed_while_its_process_lives(tmp_path: Path) -> No
     writer = Writer(claim.path)
     writer.append(Logged(0, 1, {"loss": 1.0}))
     follower = Follower(tmp_path, {})
-    follower.look()
+    follower.find_new()
     read = [[one.record for one in follower.read(100, 1)]]
     for _ in range(2):
         shutil.rmtree(claim.path)
@@ -64,7 +64,7 @@ def test_a_journal_that_comes_back_after_an_hour(tmp_path: Path) -> None:
     claim = claim_journal(tmp_path, "rank0")
     writer = Writer(claim.path)
     follower = Follower(tmp_path, {})
-    follower.look()
+    follower.find_new()
     assert follower.read(100, 1) == []
     shutil.rmtree(claim.path)
     lost = follower.read(100, 60 * MINUTE_NS)

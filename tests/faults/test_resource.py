@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 import otel_rl
-from otel_rl.setup import directory as directories
-from otel_rl.setup.directory import Manifest
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.directory.directory import Manifest
 
 
 def test_the_environment_names_the_service_but_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

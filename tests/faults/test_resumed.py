@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.agent.process import run_agent
+from otel_rl.recorder.agent.process import run_agent
 from tests.processes import rows_of, run, start
 
 TRAINER = """

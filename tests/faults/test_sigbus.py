@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from otel_rl.journal.claim import claim_journal
-from otel_rl.journal.locks import is_held
-from otel_rl.journal.reader import Reader
-from otel_rl.journal.records import AnyRecord, Finished, Observed, Record
-from otel_rl.journal.segments import segment_numbers
-from otel_rl.journal.writer import Writer
-from tests.journal.written import numbered, read_all, segment, steps
+from otel_rl.recorder.files.locks import is_held
+from otel_rl.recorder.journal.claim import claim_journal
+from otel_rl.recorder.journal.reader import Reader
+from otel_rl.recorder.journal.records import AnyRecord, Finished, Observed, Record
+from otel_rl.recorder.journal.segments import segment_numbers
+from otel_rl.recorder.journal.writer import Writer
+from tests.recorder.journal.written import numbered, read_all, segment, steps
 
 _CUTS = 20
 _WRITE_WHEN_TOLD = """
 import pathlib, sys
-from otel_rl.journal.writer import Writer
-from otel_rl.journal.records import Logged
+from otel_rl.recorder.journal.writer import Writer
+from otel_rl.recorder.journal.records import Logged
 
 writer = Writer(pathlib.Path("."), segment_bytes=1 << 20)
 for n, _ in enumerate(sys.stdin):

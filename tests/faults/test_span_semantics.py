@@ -12,10 +12,10 @@ from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlag
 
 from otel_rl import Run
 from otel_rl.export import Span
-from otel_rl.journal.records import Record
-from otel_rl.setup.otel_environment import limits
+from otel_rl.recorder.journal.records import Record
+from otel_rl.recorder.settings.otel_environment import limits
 from otel_rl_exporters.otlp import readable_spans
-from tests.agent.reducing import feed, reducing
+from tests.recorder.agent.reducing import feed, reducing
 
 RecordsOf = Callable[..., list[Record]]
 

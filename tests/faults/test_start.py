@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 import otel_rl
-from otel_rl.agent.process import StartError, run_agent
-from otel_rl.journal.claim import claim_journal
-from otel_rl.setup import directory, parts
+from otel_rl.recorder.agent.process import StartError, run_agent
+from otel_rl.recorder.directory import directory, parts
+from otel_rl.recorder.journal.claim import claim_journal
 from tests.processes import local_of, remove, rows_of, run_python
 
 pytestmark = pytest.mark.usefixtures("temporary")
@@ -276,7 +276,7 @@ def test_an_agent_follows_no_link_that_others_can_write(tmp_path: Path, temporar
 
 _FULL = """
 import errno, os, otel_rl
-from otel_rl.journal import atomic_files
+from otel_rl.recorder.files import atomic_files
 def full(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
 {broken} = full

@@ -9,7 +9,7 @@ import pytest
 
 _BEGIN = """
 import ctypes, os, signal, threading
-from otel_rl.errors import stop_signals
+from otel_rl.recorder.errors import stop_signals
 stopped = threading.Event()
 stop_signals.set_at((signal.SIGTERM,), stopped, kill_after_s=2)
 """

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from benchmarks.synthetic_ranks import NOISES, reported
-from otel_rl.agent.analysis.stragglers import Stragglers
+from otel_rl.analyses.stragglers import Stragglers
 from otel_rl.export import Span
 
 RATE = 0.05

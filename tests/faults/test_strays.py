@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
 from tests.collector import free_port, wait_for
 from tests.distributed.machines import head
 from tests.processes import rows_of, start_python

@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 import otel_rl
-from otel_rl.agent import __main__ as supervisor
-from otel_rl.journal.locks import Lock, is_held
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.agent import __main__ as supervisor
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.files.locks import Lock, is_held
 from tests.collector import wait_for
 from tests.processes import journal_of, remove, rows_of, start, start_python
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
-    from otel_rl.setup.directory import RunDirectory
+    from otel_rl.recorder.directory.directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 
@@ -203,7 +203,7 @@ def test_an_agent_that_dies_again_and_again(tmp_path: Path) -> None:
     """The pauses grow, and there is a limit, which is said."""
     script = """
 import os, pathlib, sys
-from otel_rl.agent import __main__ as supervisor
+from otel_rl.recorder.agent import __main__ as supervisor
 supervisor._FIRST_PAUSE_S, supervisor._MOST_DEATHS, supervisor._work = 0.1, 4, lambda *_: os._exit(7)
 here = pathlib.Path(".")
 sys.exit(supervisor.Supervisor(here, here, "node").run())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.agent.output.targets import STALE_S, Target
+from otel_rl.recorder.agent.output.targets import STALE_S, Target
 from tests.collector import wait_for
 from tests.processes import run as run_program
 from tests.processes import start_python

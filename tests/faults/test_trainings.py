@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.nodes import Nodes, sshfs
+from tests.faults.nodes import Nodes
+from tests.file_systems import sshfs
 from tests.processes import run, start
 from tests.real_parts import needs
 
@@ -78,7 +79,7 @@ def shell(place: Path, script: str, environ: Mapping[str, str] = STEP) -> list[s
 
 
 _LOGGERS = """
-from otel_rl.integrations.recording import Recording
+from otel_rl.frameworks.recording import Recording
 one = None
 for continues in (False, True, False):
     before = one if continues else None

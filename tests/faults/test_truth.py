@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.agent.process import run_agent
-from otel_rl.agent.steps.bounds import MOST_OPEN
-from otel_rl.journal.records import Consumed, Finished
-from otel_rl.journal.writer import Writer
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.agent.process import run_agent
+from otel_rl.recorder.agent.steps.bounds import MOST_OPEN
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.journal.records import Consumed, Finished
+from otel_rl.recorder.journal.writer import Writer
 from tests.collector import wait_for
 from tests.faults import hostile
-from tests.faults.test_poison import T0, losses, started, steps
+from tests.faults.sane import T0, losses, started, steps
 from tests.processes import local_of, rows_of
 
 BAD = Consumed(1, T0, "trained", 0, b"\0" * 24, b"\0" * 16, b"")
@@ -61,7 +61,7 @@ def test_the_exit_code_says_that_something_is_lost(tmp_path: Path) -> None:
 def test_the_process_of_an_agent_says_so_too(tmp_path: Path) -> None:
     """As the trainer starts it."""
     run = hostile.recorded(tmp_path, {"rank0.attempt1": [started(), BAD, *steps(0), Finished(T0)]}, ["jsonl"])
-    command = [sys.executable, "-m", "otel_rl.agent", *map(str, directories.at(run.dir))]
+    command = [sys.executable, "-m", "otel_rl.recorder.agent", *map(str, directories.at(run.dir))]
 
     assert subprocess.run(command, capture_output=True, timeout=100, check=False).returncode == 1
 

@@ -13,12 +13,13 @@ import psutil
 import pytest
 
 import otel_rl
-from otel_rl.archive import delivered, now
-from otel_rl.archive.delivered import Delivered
-from otel_rl.journal.atomic_files import read_json
-from otel_rl.setup import parts
+from otel_rl.recorder.archive import delivered, now
+from otel_rl.recorder.archive.delivered import Delivered
+from otel_rl.recorder.directory import parts
+from otel_rl.recorder.files.atomic_files import read_json
 from tests.collector import wait_for
-from tests.faults.nodes import Nodes, sshfs
+from tests.faults.nodes import Nodes
+from tests.file_systems import sshfs
 
 pytestmark = pytest.mark.slow
 STEPS = 60

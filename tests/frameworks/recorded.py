@@ -10,7 +10,7 @@ from typing import Any
 
 import otel_rl
 from otel_rl.export import Item, Params, Row, Span
-from otel_rl.semconv.drift import sorted_out
+from otel_rl.frameworks.drift import sorted_out
 from tests.frameworks.results import Compared, Values, by_step, compared, keep, phase_coverage
 from tests.processes import items_of, rows_of, run, start
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otel_rl.export import Span
+from otel_rl.frameworks.drift import sorted_out
 from otel_rl.semconv import dialect
-from otel_rl.semconv.drift import sorted_out
-from otel_rl.semconv.frameworks import DIALECTS
+from otel_rl.semconv.frameworks import dialects
 
 SOURCES = Path(os.environ.pop("OTEL_RL_SOURCES", "/nowhere"))
 _KEEPS = bool(os.environ.pop("OTEL_RL_FRAMEWORK_RESULTS", ""))
@@ -105,11 +105,11 @@ def keep(framework: str, revision: str, ran: str, found: Compared, coverage: flo
     """
     if not _KEEPS:
         return
-    has_dialect = framework in DIALECTS
+    has_dialect = framework in dialects()
     names = sorted_out(found.names if has_dialect else (), framework)
     known = len(names.mapped) + len(names.declared)
     cells = (
-        *(dialect.framework(framework)["title"] if has_dialect else framework, revision, ran),
+        *(dialect.dialect_file(framework).framework["title"] if has_dialect else framework, revision, ran),
         *(len(found.equal) + len(found.different), len(found.equal), len(found.different), len(found.steps)),
         "" if coverage is None else f"{coverage:.0%}",
         *(len(found.names), len(names.mapped), "all" if known == len(found.names) else known),

@@ -19,9 +19,9 @@ import pytest
 
 import otel_rl
 from otel_rl.export import Table
-from otel_rl.integrations import maxent_grpo as ours
-from otel_rl.integrations.instrument import uninstrument
-from otel_rl.integrations.maxent_grpo_slim import slim
+from otel_rl.frameworks import maxent_grpo as ours
+from otel_rl.frameworks.instrument import uninstrument
+from otel_rl.frameworks.maxent_grpo_slim import slim
 from tests.docs.snippets import coming_from
 from tests.frameworks.recorded import EXAMPLES, Recorded, launched, only, plain
 from tests.frameworks.results import SOURCES, by_step

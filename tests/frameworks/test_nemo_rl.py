@@ -30,10 +30,10 @@ import numpy as np
 import pytest
 import typing_extensions
 
-from otel_rl.agent.analysis.goodput import categories
-from otel_rl.integrations import nemo_rl as ours
-from otel_rl.integrations.recording import flat
+from otel_rl.frameworks import nemo_rl as ours
+from otel_rl.frameworks.recording import flat
 from otel_rl.semconv.dialect import dialect
+from otel_rl.semconv.phase_categories import is_listed
 from tests.docs.snippets import coming_from
 from tests.frameworks.recorded import LAUNCHER, Recorded, launched, messages_of, only, plain, tokens_of
 from tests.frameworks.results import SOURCES, Compared, Values, by_step, compared, keep, phase_coverage, tensorboard
@@ -128,7 +128,7 @@ def test_sections_of_timers_are_phases(place: Path, whose: str, trainer: str) ->
     named = {label.partition("/")[0] for of_step in labels.values() for label in of_step}
 
     assert {step: phases[step] for step in labels} == labels
-    assert [name for name in named if known.get(name, name) not in categories()] == []
+    assert [name for name in named if not is_listed(known.get(name, name))] == []
 
 
 @pytest.mark.parametrize(("whose", "trainer"), _RECORDED)
@@ -274,7 +274,7 @@ def test_it_says_what_workers_lack(tmp_path: Path) -> None:
     python = tmp_path / "VllmGenerationWorker" / "bin" / "python"
 
     assert ended.stdout.splitlines()[0] == str(python)
-    assert ended.stderr.count("only if its class has @otel_rl.integrations.ray.traced_actor(role=...)") == 1
+    assert ended.stderr.count("only if its class has @otel_rl.frameworks.ray.traced_actor(role=...)") == 1
     (line,) = [line for line in ended.stderr.splitlines() if "lacks otel-rl" in line]
     assert line.endswith(
         "NeMo-RL: VllmGenerationWorker cannot be recorded, because its environment lacks otel-rl; "
@@ -284,7 +284,7 @@ def test_it_says_what_workers_lack(tmp_path: Path) -> None:
 
 _LOGGER_ALONE = f"""{_TYPED_DICTS}
 from nemo_rl.utils.timer import Timer
-from otel_rl.integrations.nemo_rl import Logger
+from otel_rl.frameworks.nemo_rl import Logger
 
 def train():
     timer, logger = Timer(), Logger({{"log_dir": "logs", "wandb": {{"project": "p", "name": "alone"}}}})

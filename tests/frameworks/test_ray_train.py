@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from otel_rl.integrations.recording import flat
+from otel_rl.frameworks.recording import flat
 from tests.frameworks.recorded import EXAMPLES, Recorded, launched, plain
 from tests.frameworks.results import Compared, Values
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 _RAY = {"RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300"}
-_NO_CODE = "from otel_rl.integrations.ray_train import recorded\n"
+_NO_CODE = "from otel_rl.frameworks.ray_train import recorded\n"
 _ONE_LINE = 'recorded(train_loop, project="p", id="loop", quiet=True, hardware=False)'
 
 

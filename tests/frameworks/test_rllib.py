@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_rl.semconv.drift import sorted_out
+from otel_rl.frameworks.drift import sorted_out
 from tests.frameworks.recorded import EXAMPLES, Recorded, launched, plain
 from tests.frameworks.results import Values, compared, keep, phase_coverage
 
@@ -63,7 +63,7 @@ def test_parameters(training: tuple[str, Recorded]) -> None:
 def test_without_code_changes(tmp_path: Path) -> None:
     """`otel-rl run` records the same."""
     script = (EXAMPLES / "rllib_ppo.py").read_text().replace("    .callbacks(OtelRlCallback)\n", "")
-    (tmp_path / "train.py").write_text(script.replace("from otel_rl.integrations.rllib import OtelRlCallback\n", ""))
+    (tmp_path / "train.py").write_text(script.replace("from otel_rl.frameworks.rllib import OtelRlCallback\n", ""))
 
     check(launched(tmp_path, "train.py", **_TOLD), Recorded(tmp_path / "runs" / "p" / "ppo"))
 

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import otel_rl
-from otel_rl.integrations import roll as ours
-from otel_rl.integrations.patches import Patches
-from otel_rl.journal.records import Record, SpanStarted
+from otel_rl.frameworks import roll as ours
+from otel_rl.frameworks.patches import Patches
+from otel_rl.recorder.journal.records import Record, SpanStarted
 from tests.docs.snippets import coming_from
 from tests.frameworks.recorded import Recorded, launched, messages_of, only, plain, tokens_of
 from tests.frameworks.results import SOURCES, Values, by_step, logged, tensorboard

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
 from tests.collector import wait_for
 from tests.frameworks.recorded import Recorded, launched, told_by
 from tests.frameworks.results import SOURCES, compared, tensorboard

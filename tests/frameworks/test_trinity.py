@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from otel_rl.export import Table
-from otel_rl.integrations import instrument, trinity
+from otel_rl.frameworks import instrument, trinity
 from tests.docs.snippets import coming_from
 from tests.frameworks.recorded import Recorded, launched, messages_of, only, plain, tokens_of
 from tests.frameworks.results import compared, logged, tensorboard

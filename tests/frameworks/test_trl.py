@@ -13,8 +13,8 @@ import duckdb
 import pytest
 
 import otel_rl
-from otel_rl.insight.samples.read import held_by, read_samples
-from otel_rl.semconv.drift import main as drift
+from otel_rl.frameworks.drift import main as drift
+from otel_rl.look.insight.samples.read_samples import held_by, read_samples
 from tests.frameworks.recorded import EXAMPLES, Recorded, launched, messages_of, only, plain, tokens_of
 from tests.frameworks.results import Values, by_step, compared, tensorboard
 from tests.processes import run, run_python
@@ -271,8 +271,8 @@ _CALLBACK = f"""
 import sys
 sys.path.insert(0, {str(EXAMPLES)!r})
 import trl_grpo as grpo, otel_rl
-from otel_rl.integrations import instrument
-from otel_rl.integrations.trl import OtelRlCallback, record
+from otel_rl.frameworks import instrument
+from otel_rl.frameworks.trl import OtelRlCallback, record
 one = grpo.trainer(2)
 record(one, project="p", id="line", quiet=True)
 one.train()
@@ -321,7 +321,7 @@ import trl_grpo as grpo
 from datasets import Dataset
 from transformers import TrainerCallback
 from trl import SFTConfig, SFTTrainer
-from otel_rl.integrations.trl import record
+from otel_rl.frameworks.trl import record
 
 class Told(TrainerCallback):
     entries = []

@@ -168,7 +168,7 @@ def test_a_logger_answers_as_tunixs(recording: otel_rl.Run) -> None:
     """It is Tunix's own, so it has its methods and names, and other backends get the same values."""
     from tunix.sft import metrics_logger
 
-    from otel_rl.integrations import tunix
+    from otel_rl.frameworks import tunix
 
     assert tunix.MetricsLogger is metrics_logger.MetricsLogger
     for module in (tunix, metrics_logger):
@@ -189,7 +189,7 @@ def test_options_have_tunixs_defaults() -> None:
     """Only the directory has to be given."""
     from tunix.sft import metrics_logger
 
-    from otel_rl.integrations.tunix import MetricsLoggerOptions
+    from otel_rl.frameworks.tunix import MetricsLoggerOptions
 
     own = vars(MetricsLoggerOptions("logs"))
 
@@ -202,7 +202,7 @@ def test_options_have_tunixs_defaults() -> None:
 @pytest.mark.parametrize("spelling", ["backend_factories", "backend_kwargs"])
 def test_custom_backends_replace_the_others(recording: otel_rl.Run, spelling: str) -> None:
     """Under both spellings; an empty list means the default ones, and copied options make other backends."""
-    from otel_rl.integrations.tunix import LoggingBackend, MetricsLoggerOptions
+    from otel_rl.frameworks.tunix import LoggingBackend, MetricsLoggerOptions
 
     def made(factories: list[Any]) -> list[type]:
         chosen = factories if spelling == "backend_factories" else {"custom_backend": factories}
@@ -220,7 +220,7 @@ def test_other_processes_write_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is not JAX's first one creates no backend and begins no run."""
     import jax
 
-    from otel_rl.integrations.tunix import MetricsLoggerOptions
+    from otel_rl.frameworks.tunix import MetricsLoggerOptions
 
     monkeypatch.setattr(jax, "process_index", lambda: 1)
 
@@ -230,7 +230,7 @@ def test_other_processes_write_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_options_there_is_only_the_history(tmp_path: Path) -> None:
     """No file is written, no run begun; perplexities are averaged geometrically."""
-    from otel_rl.integrations.tunix import MetricsLogger
+    from otel_rl.frameworks.tunix import MetricsLogger
 
     logger = MetricsLogger()
     for name in ("perplexity", "loss"):
@@ -246,7 +246,7 @@ def test_without_options_there_is_only_the_history(tmp_path: Path) -> None:
 
 def test_runs_of_one_name_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two trainings of one script are two runs, and values of the second one are not in the first one."""
-    from otel_rl.integrations.tunix import MetricsLogger, MetricsLoggerOptions
+    from otel_rl.frameworks.tunix import MetricsLogger, MetricsLoggerOptions
 
     monkeypatch.setenv("OTEL_RL_AGENT", "off")
     ids = []

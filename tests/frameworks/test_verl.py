@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_rl.semconv.drift import main as drift
+from otel_rl.frameworks.drift import main as drift
 from tests.frameworks.recorded import Recorded, launched, messages_of, only, tokens_of, told_by
 from tests.frameworks.results import by_step
 

@@ -19,13 +19,13 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 import otel_rl
-from otel_rl.agent.process import run_agent
 from otel_rl.export import Machine, Recorded
-from otel_rl.journal.reader import Reader
-from otel_rl.journal.records import AnyRecord, Record
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.agent.process import run_agent
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.journal.reader import Reader
+from otel_rl.recorder.journal.records import AnyRecord, Record
 from otel_rl_exporters.head import events
-from tests.bridge.bridges import any_value, pairs, step_metrics
+from tests.serve.bridge.bridges import any_value, pairs, step_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +93,7 @@ def all_records() -> list[Record]:
     with tempfile.TemporaryDirectory() as place:
         run = recorded(Path(place))
         (journal,) = directories.at(run.dir).journals.iterdir()
-        reader: Reader[Record] = Reader(journal, AnyRecord)  # type: ignore[arg-type] # a union of types
+        reader: Reader[Record] = Reader(journal, AnyRecord)
         found = reader.read(final=True)
         reader.close()
     return found

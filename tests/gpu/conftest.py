@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import otel_rl
-from tests.trainer.reading import begin
+from tests.recorder.trainer.reading import begin
 
 
 def has_cuda() -> bool:

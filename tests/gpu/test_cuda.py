@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 import otel_rl
-from otel_rl.agent.hardware.poller import Poller
 from otel_rl.export import Event
-from otel_rl.journal.records import DeviceSeen, DeviceTimed, Fingerprint, SpanEnded, SpanStarted, StepStarted
-from tests.agent.reducing import reducing, rows
+from otel_rl.recorder.agent.hardware.poller import Poller
+from otel_rl.recorder.journal.records import DeviceSeen, DeviceTimed, Fingerprint, SpanEnded, SpanStarted, StepStarted
 from tests.collector import wait_for
 from tests.gpu.conftest import Trainer
-from tests.trainer.reading import RecordsOf
+from tests.recorder.agent.reducing import reducing, rows
+from tests.recorder.trainer.reading import RecordsOf
 
 
 def row_values(records: list[Any]) -> list[dict[str, float]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.journal.modes import share_with
+from otel_rl.recorder.files.modes import share_with
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from otel_rl.otlp.bridge import bodies
-from tests.bridge.bridges import step_metrics
+from otel_rl.serve.bridge import bodies
+from tests.serve.bridge.bridges import step_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -108,7 +108,7 @@ TERMINALS = [
 LINES = [
     "line\nbreak",
     "carriage\r\nreturn",
-    "x\n2026-01-01 00:00:00,000 ERROR otel_rl.agent: forged",
+    "x\n2026-01-01 00:00:00,000 ERROR otel_rl.recorder.agent: forged",
     "separator\u2028line",
     "paragraph\u2029two",
     "next\x85line",

@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from otel_rl.agent.once import Delivery
-from otel_rl.agent.process import StartError
-from otel_rl.archive.reader import open_run, open_runs
-from otel_rl.archive.runs import directory_of, place_of
-from otel_rl.cli.watch import waiting
-from otel_rl.insight.compare.conclude import compare
-from otel_rl.view.page.report import write_report
-from otel_rl.view.terminal import show
-from otel_rl.view.terminal.ansi import this_terminal
-from otel_rl.view.terminal.listing import runs_below
+from otel_rl.cli.ansi import this_terminal
+from otel_rl.cli.late.once import LateDelivery
+from otel_rl.cli.verbs.watch import waiting
+from otel_rl.look.insight.compare.conclude import compare
+from otel_rl.look.page.report import write_report
+from otel_rl.look.reader.runs import open_run, open_runs
+from otel_rl.look.terminal import show
+from otel_rl.look.terminal.listing import runs_below
+from otel_rl.recorder.agent.process import StartError
+from otel_rl.recorder.archive.runs import directory_of, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +95,7 @@ def readers(run: Path) -> dict[str, Callable[[], object]]:
         "compare": lambda: compare([open_run(good)], [open_run(run)], [], by_tokens=False),
         "names": lambda: _expect(good, [Path(directory_of("good", Path(os.environ["OTEL_RL_DIR"])))]),
         "watch": lambda: waiting(above),
-        "agent": lambda: Delivery(run, lambda _: None).deliver(),
+        "agent": lambda: LateDelivery(run, lambda _: None).deliver(),
     }
 
 

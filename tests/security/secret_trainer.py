@@ -16,7 +16,7 @@ from typing import Any
 from opentelemetry.trace import Status, StatusCode
 
 import otel_rl
-from otel_rl.errors.sinks import log_of
+from otel_rl.recorder.errors.sinks import log_of
 
 MARKER = "a-text-without-secrets"
 

@@ -17,11 +17,11 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 
-from otel_rl.delivery import exporter_thread
 from otel_rl.export import NotNow
-from otel_rl.otlp.connection import Connection
+from otel_rl.recorder.delivery import exporter_thread
+from otel_rl.recorder.otlp.connection import Connection
 from otel_rl_exporters.otlp_sender import Sender
-from otel_rl_exporters.otlp_transport import Answer, GrpcTransport, HttpTransport
+from otel_rl_exporters.otlp_transport import GrpcTransport, HttpTransport, ServerAnswer
 from tests.raw_server import RawServer
 from tests.security.hostile import CONTROLS, NAMES
 
@@ -37,7 +37,7 @@ def http(body: bytes, kind: str = "application/x-protobuf", status: str = "200 O
     return f"HTTP/1.1 {status}\r\n{lines}\r\n".encode("latin-1") + body
 
 
-def send(url: str, timeout: float = 5.0) -> Answer:
+def send(url: str, timeout: float = 5.0) -> ServerAnswer:
     """Send a request with a token, and return the answer."""
     connection = Connection(
         signal="LOGS", endpoint=url, secure=False, headers={"Authorization": _TOKEN}, timeout=timeout

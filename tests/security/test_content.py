@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.archive.tables import TABLES
-from otel_rl.otlp.bridge.http import HttpServer
-from tests.bridge.test_http import Taken
+from otel_rl.recorder.archive.tables import TABLES
+from otel_rl.serve.bridge.http import HttpServer
 from tests.security.test_secrets import files_of
+from tests.serve.bridge.test_http import Taken
 
 pytestmark = pytest.mark.slow
 TOKENS = [1_234_567, 2_345_678]

@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 import otel_rl
 from otel_rl import semconv
-from otel_rl.agent.analysis import engine_load
-from otel_rl.agent.hardware import engines
-from otel_rl.agent.hardware.engines import Load, loads
-from otel_rl.archive import plain
-from tests.agent.hardware.engine_pages import serving
+from otel_rl.analyses.engines import load as engine_load
+from otel_rl.cli.late import plain
+from otel_rl.recorder.agent.input import engine_pages
+from otel_rl.recorder.agent.input.engine_pages import Load, loads
 from tests.collector import wait_for
+from tests.recorder.agent.hardware.engine_pages import serving
 from tests.security.hostile import CONTROLS, NAMES
 
 RUNNING, PREEMPTIONS = semconv.METRIC_ENGINE_REQUESTS_RUNNING, semconv.METRIC_ENGINE_PREEMPTIONS
@@ -41,7 +41,7 @@ def test_labels_are_read_back() -> None:
 
 def test_a_page_with_too_many_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is refused before it is parsed."""
-    monkeypatch.setattr(engines, "_MOST_LINES", 10)
+    monkeypatch.setattr(engine_pages, "_MOST_LINES", 10)
     page = "".join(f'vllm:num_requests_running{{engine="{n}"}} 1\n' for n in range(11))
 
     with pytest.raises(ValueError, match="11 samples"):

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 import otel_rl
-from otel_rl.journal.own_files import ForeignError, read_own, read_shown
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.files.own_files import ForeignError, read_own, read_shown
 from tests import samples
 from tests.collector import wait_for
 from tests.processes import run as run_program

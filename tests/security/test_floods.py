@@ -13,11 +13,11 @@ import grpc
 import pytest
 
 import otel_rl
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
-from tests.bridge.bridges import BODY, Bridge, ask
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
 from tests.security import floods
 from tests.security.strangers import Victim
+from tests.serve.bridge.bridges import BODY, Bridge, ask
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 _MOST_MIB = 64

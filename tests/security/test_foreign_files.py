@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 import otel_rl
-from otel_rl.errors import SettingsError
-from otel_rl.journal.own_files import ForeignError, check_levels, read_own
-from otel_rl.setup import agent_start, directory, parts
-from otel_rl.setup.loading import load
-from otel_rl.setup.private_directories import home, make_private, private_directory
+from otel_rl.recorder.directory import agent_start, directory, parts
+from otel_rl.recorder.errors import SettingsError
+from otel_rl.recorder.files.own_files import ForeignError, check_levels, read_own
+from otel_rl.recorder.files.private_directories import home, make_private, private_directory
+from otel_rl.recorder.settings.loading import load
 from tests.processes import journal_of
 from tests.security.other_users import NOBODY, as_nobody, needs_root
 
@@ -28,7 +28,7 @@ _USUAL = f"otel-rl-{os.getuid()}"
 def temporary(crowded: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the temporary directory, in which every user can make files."""
     monkeypatch.setattr("tempfile.tempdir", str(crowded))
-    monkeypatch.setattr("otel_rl.setup.private_directories._LASTING", crowded)
+    monkeypatch.setattr("otel_rl.recorder.files.private_directories._LASTING", crowded)
     return crowded
 
 
@@ -184,7 +184,7 @@ def test_a_run_that_needs_a_name_that_another_user_took(temporary: Path, caplog:
 def test_another_private_directory(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of a run on a network go to the next place of this machine, with one warning."""
     (tmp_path / "lasting").mkdir()
-    monkeypatch.setattr("otel_rl.setup.private_directories._LASTING", tmp_path / "lasting")
+    monkeypatch.setattr("otel_rl.recorder.files.private_directories._LASTING", tmp_path / "lasting")
     (tmp_path / "lasting" / _USUAL).mkdir(mode=0o755)
 
     assert home() == temporary / _USUAL

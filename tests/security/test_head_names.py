@@ -11,14 +11,14 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from prometheus_client.parser import text_string_to_metric_families
 
-from otel_rl.journal.records import Logged, Started
-from otel_rl.setup import directory as directories
-from tests.agent.reducing import feed, logged, reducing, rows
-from tests.bridge.bridges import ask, journal_records
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.journal.records import Logged, Started
 from tests.collector import free_port
 from tests.processes import rows_of
+from tests.recorder.agent.reducing import feed, logged, reducing, rows
 from tests.security.hostile import CONTROLS, NAMES
 from tests.security.strangers import Victim
+from tests.serve.bridge.bridges import ask, journal_records
 
 pytestmark = pytest.mark.timeout(300)
 _LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: |  ")

@@ -15,14 +15,14 @@ from opentelemetry.sdk.metrics import MeterProvider
 
 import otel_rl
 from otel_rl.export import RunInfo
-from otel_rl.otlp.bridge import rpc
-from otel_rl.otlp.bridge.http import HttpServer
-from otel_rl.setup import tokens
+from otel_rl.recorder.settings import tokens
+from otel_rl.serve.bridge import rpc
+from otel_rl.serve.bridge.http import HttpServer
 from otel_rl_exporters.prometheus import PrometheusReader
-from tests.bridge.bridges import BODY, ask
-from tests.bridge.test_http import Taken
 from tests.collector import free_port
 from tests.security.hostile import NAMES
+from tests.serve.bridge.bridges import BODY, ask
+from tests.serve.bridge.test_http import Taken
 
 pytestmark = pytest.mark.timeout(120)
 RUN = RunInfo("id", "p", "name", "/nowhere", {})
@@ -232,7 +232,7 @@ _ROOT = Path(otel_rl.__file__).parents[1]
 _SERVERS = r"http\.server|socketserver|HTTPServer\b|RequestHandler|grpc\.(aio\.)?server\(|start_server|make_server|"
 _SERVERS += r"start_http_server|\.listen\(|create_server|bind_sockets|uvicorn|aiohttp(?!/client)"
 _OPENED = re.compile(r"\b(Serving|HttpServer|rpc\.serve)\(")
-_LIMITED = {"otel_rl/otlp/serving.py", "otel_rl/otlp/site.py", "otel_rl/otlp/bridge/rpc.py"}
+_LIMITED = {"otel_rl/recorder/otlp/serving.py", "otel_rl/recorder/otlp/site.py", "otel_rl/serve/bridge/rpc.py"}
 
 
 def code() -> Iterator[tuple[str, str]]:
@@ -250,7 +250,7 @@ def test_no_other_server() -> None:
 def test_the_table_of_listeners() -> None:
     """SECURITY.md has a row for each file that opens a listener."""
     table = (_ROOT / "SECURITY.md").read_text().partition("### Listeners")[2]
-    opened = {path for path, text in code() if _OPENED.search(text)} - {"otel_rl/otlp/bridge/http.py"}
+    opened = {path for path, text in code() if _OPENED.search(text)} - {"otel_rl/serve/bridge/http.py"}
 
     assert opened
     assert not [path for path in opened if f"]({path})" not in table]

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 import otel_rl
-from otel_rl.errors import SettingsError
-from otel_rl.otlp.step_events import run_of
-from otel_rl.setup import parts
-from tests.bridge.bridges import Bridge, step_metrics
+from otel_rl.recorder.directory import parts
+from otel_rl.recorder.errors import SettingsError
+from otel_rl.serve.bridge.step_events import run_of
 from tests.collector import wait_for
 from tests.exporters.every import EVERY_EXPORTER, OFFLINE, needs_every_package
 from tests.processes import rows_of
 from tests.real_parts import needs_program
 from tests.security.hostile import CONTROLS, NAMES
+from tests.serve.bridge.bridges import Bridge, step_metrics
 
 _LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: |  ")
 _OF_TRACKERS = re.compile(r"(\x1b\[[\d;]*m)*(wandb|swanlab|\* )")
@@ -223,7 +223,7 @@ def test_an_id_and_a_role_are_plain_or_refused(
 def test_the_part_of_a_host_stays_in_its_place(tmp_path: Path) -> None:
     """A host of any name has a directory in `local`."""
     for name in NAMES:
-        found = parts.make(tmp_path / "run", parts.Machine(host=name, boot=name)).place
+        found = parts.make(tmp_path / "run", parts.MachineId(host=name, boot=name)).place
         assert found.parent == tmp_path / "run" / "local"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 

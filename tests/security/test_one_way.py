@@ -1,13 +1,16 @@
-"""Files are made, opened and read in one way: by the modules of `journal` that know whose a file is.
+"""Files are made, opened and read in one way, by modules of `files`; programs are started in one way, by another one.
 
 Elsewhere, the umask of the user would decide who reads a new file, a link of another user would lead to it, and a pipe
-or a device in its place would hold up whoever reads it.
+or a device in its place would hold up whoever reads it. A Python would import from the directory it is started in.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _HOME = Path(otel_rl.__file__).parents[1]
-_ONE_WAY = {f"otel_rl/journal/{name}.py" for name in ("modes", "own_files", "own_directory", "atomic_files")}
+_ONE_WAY = {f"otel_rl/recorder/files/{name}.py" for name in ("modes", "own_files", "own_directory", "atomic_files")}
 _CALLS = {
     "makes": {
         *("mkdir", "makedirs", "write_text", "write_bytes", "mkstemp", "mkdtemp", "TemporaryDirectory", "mknod"),
@@ -30,48 +33,59 @@ _CALLS = {
     "reads": {"read_text", "read_bytes", "open", "fdopen"},
     "removes": {"unlink", "rmtree", "rmdir", "rename", "renames", "removedirs"},
 }
-_SAFE = re.compile(
-    r"/proc/|Path\(__file__\)|os\.devnull|resources\.files|_assets\(\)|opener=open_file|open\(open_file\("
+_STARTS = re.compile(
+    r"(subprocess\.|pty\.|multiprocessing\.Process|Popen|os\.(fork|exec|spawn|posix_spawn|system|popen))\w*\("
 )
+_STARTERS = {
+    "otel_rl/recorder/files/programs.py": "the one way",
+    "otel_rl/recorder/agent/__main__.py": "forks the agent, in a process that imports nothing of otel-rl",
+    "otel_rl/frameworks/verbs/run.py": "becomes the command of the user",
+    "otel_rl/semconv/generate.py": "a tool for maintainers",
+}
+_SAFE = re.compile(r"/proc/|Path\(__file__\)|os\.devnull|resources\.files|opener=open_file|open\(open_file\(")
 """Files of the system and of the package, and those that `open_file` opens."""
-_RUN = "inside of a run directory, which `setup.directory` has examined, or of its private part"
+_RUN = "inside of a run directory, which `directory` has examined, or of its private part"
 _NAMED = "a file that the user names, as in any program"
 _PACKAGE = "files of the package"
+_TOOL = "a tool for maintainers, with their own files"
 _ALLOWED = {
     "makes": {
-        "otel_rl/archive/plain.py": "a temporary directory of mode 0700",
+        "otel_rl/cli/late/plain.py": "a temporary directory of mode 0700",
         "otel_rl/testing.py": "inside of a temporary directory of mode 0700",
-        "otel_rl/setup/file_systems.py": "a probe, in a directory that was examined",
-        "otel_rl/setup/tokens.py": "a file of the user, of mode 0600",
-        "otel_rl/cli/stack.py": "links, in a directory that was examined",
+        "otel_rl/recorder/files/file_systems.py": "a probe, in a directory that was examined",
+        "otel_rl/serve/token_file.py": "a file of the user, of mode 0600",
+        "otel_rl/serve/verbs/stack.py": "links, in a directory that was examined",
         "otel_rl/demo/grpo.py": _NAMED,
+        "otel_rl/semconv/generate.py": _TOOL,
     },
     "reads": {
-        "otel_rl/agent/__main__.py": "a lock, in a process that imports nothing of otel-rl",
-        "otel_rl/journal/locks.py": "locks of directories",
-        "otel_rl/setup/file_systems.py": "a probe, in a directory that was examined",
-        "otel_rl/setup/tokens.py": "a token file, which it examines itself: root may have made it for a group",
-        "otel_rl/setup/loading.py": _NAMED,
-        "otel_rl/cli/bridge.py": _NAMED,
+        "otel_rl/recorder/agent/__main__.py": "a lock, in a process that imports nothing of otel-rl",
+        "otel_rl/recorder/files/locks.py": "locks of directories",
+        "otel_rl/recorder/files/file_systems.py": "a probe, in a directory that was examined",
+        "otel_rl/recorder/settings/tokens.py": "a token file, which it examines: root may have made it for a group",
+        "otel_rl/serve/token_file.py": "a new file of the user, of mode 0600",
+        "otel_rl/recorder/settings/loading.py": _NAMED,
+        "otel_rl/serve/verbs/bridge.py": _NAMED,
         "otel_rl/autopsy/doctor/collector.py": _NAMED,
-        "otel_rl/otlp/connection.py": _NAMED,
+        "otel_rl/recorder/otlp/connection.py": _NAMED,
         "exporters/otel_rl_exporters/otlp_transport.py": _NAMED,
-        "otel_rl/semconv/drift.py": "a tool for maintainers, with their own files",
-        "otel_rl/cli/servers.py": _PACKAGE,
+        **dict.fromkeys(("otel_rl/frameworks/drift.py", "otel_rl/semconv/generate.py"), _TOOL),
+        "otel_rl/cli/extras.py": _PACKAGE,
+        "otel_rl/serve/servers.py": _PACKAGE,
         **dict.fromkeys(
             (
-                "otel_rl/agent/hardware/cgroup.py",
-                *("otel_rl/agent/input/environment.py", "otel_rl/agent/input/deaths.py"),
+                *("otel_rl/recorder/agent/hardware/cgroup.py", "otel_rl/analyses/hang_watch/work.py"),
+                *("otel_rl/recorder/agent/input/environment.py", "otel_rl/recorder/agent/input/deaths.py"),
             ),
             "of the kernel",
         ),
-        "otel_rl/archive/files.py": "a directory, to synchronize it",
+        "otel_rl/recorder/archive/files.py": "a directory, to synchronize it",
         "otel_rl/autopsy/endpoints.py": "an endpoint, not a file",
         "otel_rl/autopsy/kernel.py": "of the kernel",
         **dict.fromkeys(
             (
-                *(f"otel_rl/journal/{name}.py" for name in ("exit_status", "reader", "segments")),
-                "otel_rl/agent/input/followed.py",
+                *(f"otel_rl/recorder/journal/{name}.py" for name in ("reader", "segments")),
+                *("otel_rl/recorder/files/exit_status.py", "otel_rl/recorder/agent/input/followed.py"),
                 *(
                     f"exporters/otel_rl_exporters/{name}.py"
                     for name in ("jsonl", "leveldb_log", "swanlab", "tensorboard", "trackio", "wandb_api")
@@ -81,21 +95,22 @@ _ALLOWED = {
         ),
     },
     "removes": {
-        "otel_rl/setup/tokens.py": "a file of the user",
-        "otel_rl/setup/births.py": "a part in a private directory",
-        "otel_rl/cli/stack.py": "links, in a directory that was examined",
-        "otel_rl/view/export/from_atif.py": "a draft, in the directory of a new run",
+        "otel_rl/serve/token_file.py": "a file of the user",
+        "otel_rl/recorder/directory/births.py": "a part in a private directory",
+        "otel_rl/serve/verbs/stack.py": "links, in a directory that was examined",
+        "otel_rl/look/export/from_atif.py": "a draft, in the directory of a new run",
         "exporters/otel_rl_exporters/jsonl.py": _RUN,
         **dict.fromkeys(
             (
-                *(f"otel_rl/agent/input/{name}.py" for name in ("remote", "unsent")),
-                *(f"otel_rl/agent/repair/{name}.py" for name in ("refill", "release")),
-                *(f"otel_rl/archive/{name}.py" for name in ("delivered", "files", "thinning", "writer")),
-                *(f"otel_rl/journal/{name}.py" for name in ("claim", "exit_status", "signals", "writer")),
-                *(f"otel_rl/otlp/bridge/{name}.py" for name in ("runs", "seen")),
-                *("otel_rl/agent/once.py", "otel_rl/agent/replay.py"),
-                "otel_rl/setup/agent_start.py",
-                "otel_rl/trainer/session.py",
+                *("otel_rl/recorder/agent/input/unsent.py", "otel_rl/serve/head/remote.py"),
+                *(f"otel_rl/recorder/agent/repair/{name}.py" for name in ("refill", "release")),
+                *(f"otel_rl/recorder/archive/{name}.py" for name in ("delivered", "files", "thinning", "writer")),
+                *(f"otel_rl/recorder/journal/{name}.py" for name in ("claim", "writer")),
+                *(f"otel_rl/serve/bridge/{name}.py" for name in ("runs", "seen")),
+                *("otel_rl/cli/late/once.py", "otel_rl/cli/late/replay.py"),
+                *(f"otel_rl/recorder/files/{name}.py" for name in ("exit_status", "signals")),
+                "otel_rl/recorder/directory/agent_start.py",
+                "otel_rl/recorder/trainer/session.py",
             ),
             _RUN,
         ),
@@ -103,29 +118,38 @@ _ALLOWED = {
 }
 """The modules that do it themselves, and why that is safe."""
 _SHARED_PLACES = {
-    "otel_rl/agent/output/targets.py": "`.targets/`",
-    "otel_rl/cli/stack.py": "`.stack/`",
-    "otel_rl/setup/trainings.py": "`.trainings-UID/`",
-    "otel_rl/otlp/bridge/runs.py": "`.bridge/`",
+    "otel_rl/recorder/agent/output/targets.py": "`.targets/`",
+    "otel_rl/serve/verbs/stack.py": "`.stack/`",
+    "otel_rl/recorder/directory/trainings.py": "`.trainings-UID/`",
+    "otel_rl/serve/bridge/runs.py": "`.bridge/`",
     **dict.fromkeys(
         (
-            *("otel_rl/setup/private_directories.py", "otel_rl/agent/once.py", "otel_rl/agent/replay.py"),
-            *("otel_rl/trainer/opening.py", "otel_rl/archive/reader.py"),
+            *(
+                "otel_rl/recorder/files/private_directories.py",
+                "otel_rl/cli/late/once.py",
+                "otel_rl/cli/late/replay.py",
+            ),
+            *("otel_rl/recorder/trainer/opening.py", "otel_rl/look/reader/runs.py"),
         ),
         "`otel-rl-UID/`",
     ),
-    **dict.fromkeys(("otel_rl/setup/directory.py", "otel_rl/setup/parts.py"), "a run directory"),
-    "otel_rl/setup/loading.py": "a settings file",
-    "otel_rl/setup/tokens.py": "a token file",
-    "otel_rl/cli/watch.py": "other users' runs next to yours",
+    **dict.fromkeys(
+        ("otel_rl/recorder/directory/directory.py", "otel_rl/recorder/directory/parts.py"), "a run directory"
+    ),
+    "otel_rl/recorder/settings/loading.py": "a settings file",
+    "otel_rl/recorder/settings/tokens.py": "a token file",
+    "otel_rl/cli/verbs/watch.py": "other users' runs next to yours",
     **dict.fromkeys(
         (
-            *(f"otel_rl/archive/{name}.py" for name in ("autopsies", "files", "now", "plain", "runs", "columns")),
+            *(
+                f"otel_rl/recorder/archive/{name}.py"
+                for name in ("autopsies", "files", "now", "reports", "runs", "columns")
+            ),
             *(f"otel_rl/autopsy/{name}.py" for name in ("collect", "conclude", "flight", "questions", "stacks")),
             "otel_rl/autopsy/doctor/recording.py",
-            "otel_rl/insight/recorded.py",
-            "otel_rl/view/terminal/past.py",
-            "otel_rl/view/export/from_atif.py",
+            "otel_rl/look/insight/recorded.py",
+            "otel_rl/cli/late/plain.py",
+            "otel_rl/look/export/from_atif.py",
         ),
         "a run that somebody shares or gives you",
     ),
@@ -135,6 +159,18 @@ _USES = {
     *("OwnDirectory", "check_levels", "check_place", "read_found", "read_shown", "read_shown_json", "open_regular"),
     *("private_directory", "in_projects", "mkdtemp", "_check_mode"),
 }
+
+
+_TRAIN = """
+import otel_rl
+from otel_rl.recorder.agent.autopsies import Autopsies
+run = otel_rl.init(project="p", id="r", hardware=False, quiet=True)
+run.log({"loss": 1.0}, step=0)
+autopsies = Autopsies(run.dir, is_on=True)
+autopsies._start("died")
+assert run.finish(), run.finish().missing
+assert autopsies._running.wait(60) is not None
+"""
 
 
 @cache
@@ -162,6 +198,29 @@ def test_files_are_opened_in_one_way(kind: str) -> None:
 
     assert {module: texts for module, texts in found.items() if module not in _ALLOWED[kind]} == {}
     assert set(_ALLOWED[kind]) <= set(found)
+
+
+def test_programs_are_started_in_one_way() -> None:
+    """No other module starts a process itself; each exception has its reason."""
+    assert {module for module, _, text in calls() if _STARTS.match(text)} == set(_STARTERS)
+
+
+def test_no_python_imports_from_the_working_directory(tmp_path: Path) -> None:
+    """Neither the agent nor an autopsy runs a module that lies where the trainer was started."""
+    for name in ("json", "random", "socket", "msgspec", "otel_rl"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'a').write('{name} ')")
+    script = tmp_path / "scripts" / "train.py"
+    script.parent.mkdir()
+    script.write_text(_TRAIN)
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=_environment(), capture_output=True, check=False)
+
+    assert done.returncode == 0, done.stderr.decode()
+    assert not (tmp_path / "imported").exists()
+    assert (tmp_path / "runs" / "p" / "r" / "rows.jsonl").exists()
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
 
 
 def test_the_threats_have_each_file_that_others_can_touch() -> None:

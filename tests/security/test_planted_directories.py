@@ -15,19 +15,19 @@ import pytest
 from click.testing import CliRunner
 
 import otel_rl
-from otel_rl.agent.once import Delivery
-from otel_rl.agent.output.targets import STALE_S, Target, sweep
 from otel_rl.cli import main
-from otel_rl.cli.stack import prepare
-from otel_rl.cli.watch import waiting
-from otel_rl.errors import SettingsError
-from otel_rl.journal.locks import Lock, is_held
-from otel_rl.journal.own_directory import OwnDirectory
-from otel_rl.otlp.bridge.runs import Runs
-from otel_rl.setup import agent_start, trainings
-from otel_rl.setup import directory as directories
-from otel_rl.setup.loading import load
-from otel_rl.setup.settings import JobSettings
+from otel_rl.cli.late.once import LateDelivery
+from otel_rl.cli.verbs.watch import waiting
+from otel_rl.recorder.agent.output.targets import STALE_S, Target, sweep
+from otel_rl.recorder.directory import agent_start, trainings
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.errors import SettingsError
+from otel_rl.recorder.files.locks import Lock, is_held
+from otel_rl.recorder.files.own_directory import OwnDirectory
+from otel_rl.recorder.settings.loading import load
+from otel_rl.recorder.settings.settings import JobSettings
+from otel_rl.serve.bridge.runs import Runs
+from otel_rl.serve.verbs.stack import prepare
 from tests.collector import wait_for
 from tests.faults.test_trainings import STEP
 from tests.security.other_users import NOBODY, SOMEBODY, as_nobody, everything_in, needs_root
@@ -67,7 +67,7 @@ def content_of(place: Path) -> dict[str, str]:
 
 def stack(command: str, runs: Path) -> tuple[int, str]:
     """Run `otel-rl stack` without containers; return its exit code and what it printed."""
-    done = CliRunner().invoke(main, ["stack", command, "--runs", str(runs), *(["--local"] if command == "up" else [])])
+    done = CliRunner().invoke(main, ["stack", command, "--dir", str(runs), *(["--local"] if command == "up" else [])])
     return done.exit_code, done.output
 
 
@@ -268,7 +268,7 @@ def test_a_reader_cannot_lock_a_run(runs: Path, share: str) -> None:
         locked = [place for place in (before.local, before.outbox, before.journals) if is_held(place)]
         second = begin(runs, share=share, agent="off")
         second.finish(0)
-        delivered = Delivery(runs / "p" / "r", print).deliver()
+        delivered = LateDelivery(runs / "p" / "r", print).deliver()
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

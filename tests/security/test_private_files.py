@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 import otel_rl
-from otel_rl.journal.modes import SHARED
-from otel_rl.otlp.bridge.runs import Runs
+from otel_rl.recorder.files.modes import SHARED
+from otel_rl.serve.bridge.runs import Runs
 from tests.collector import wait_for
 from tests.exporters.every import EVERY_EXPORTER, OFFLINE, needs_every_package
 from tests.prometheus import running

@@ -11,14 +11,14 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_rl.agent.input import receiver as receiver_module
-from otel_rl.agent.input.receiver import Receiver
-from otel_rl.journal.records import Logged
-from otel_rl.otlp.answers import JSON, PROTOBUF, Refusal
-from otel_rl.otlp.bridge import bodies, disk
-from otel_rl.setup.tokens import Tokens
-from tests.bridge.bridges import ask, journal_records, pairs, step_metrics
+from otel_rl.recorder.journal.records import Logged
+from otel_rl.recorder.otlp.answers import JSON, PROTOBUF, Refusal
+from otel_rl.recorder.settings.tokens import Tokens
+from otel_rl.serve.bridge import bodies, disk
+from otel_rl.serve.head import receiver as receiver_module
+from otel_rl.serve.head.receiver import HeadReceiver
 from tests.security.strangers import Victim, at_once
+from tests.serve.bridge.bridges import ask, journal_records, pairs, step_metrics
 
 pytestmark = pytest.mark.timeout(300)
 _MOST_MIB = 256
@@ -70,11 +70,11 @@ def test_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
+def receiver(tmp_path: Path) -> Iterator[HeadReceiver]:
     """Return the head of the run `victim`, whose outbox may have 1 MiB."""
     for name in ("journals", "outbox"):
         (tmp_path / name).mkdir()
-    receiver = Receiver("127.0.0.1:0", "victim", tmp_path / "journals", tmp_path / "outbox", 1 << 20, Tokens())
+    receiver = HeadReceiver("127.0.0.1:0", "victim", tmp_path / "journals", tmp_path / "outbox", 1 << 20, Tokens())
     yield receiver
     receiver.close()
 
@@ -84,7 +84,7 @@ def record(journal: str, index: int = 0) -> ExportLogsServiceRequest:
     return journal_records("victim", "stranger", journal, [Logged(time=1, step=0, values={"x": 1.0})], index)
 
 
-def test_names_of_journals(receiver: Receiver) -> None:
+def test_names_of_journals(receiver: HeadReceiver) -> None:
     """Processes that do not exist have a journal each, but few open files."""
     before = len([*Path("/proc/self/fd").iterdir()])
     for n in range(200):
@@ -94,7 +94,7 @@ def test_names_of_journals(receiver: Receiver) -> None:
     assert len([*Path("/proc/self/fd").iterdir()]) < before + 100
 
 
-def test_more_journals_than_a_head_may_have(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_journals_than_a_head_may_have(receiver: HeadReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit the answer is 429, and those that are known go on."""
     monkeypatch.setattr(receiver_module, "_MOST_JOURNALS", 5)
     for n in range(5):
@@ -106,7 +106,7 @@ def test_more_journals_than_a_head_may_have(receiver: Receiver, monkeypatch: pyt
     assert (caught.value.kind.http, caught.value.headers["Retry-After"]) == (429, "5")
 
 
-def test_spans_leave_room_for_rows(receiver: Receiver, tmp_path: Path) -> None:
+def test_spans_leave_room_for_rows(receiver: HeadReceiver, tmp_path: Path) -> None:
     """While half of the outbox waits for an exporter that is stuck, spans get 429, and records are accepted."""
     (tmp_path / "outbox" / "segment").write_bytes(bytes(600_000))
     spans = ExportTraceServiceRequest()
@@ -119,7 +119,7 @@ def test_spans_leave_room_for_rows(receiver: Receiver, tmp_path: Path) -> None:
     assert not receiver.handle("logs", record("rank0.attempt0.1"), _PEER).partial_success.rejected_log_records
 
 
-def test_a_disk_that_is_nearly_full(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_nearly_full(receiver: HeadReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are to come later, before the rows of this machine lack space."""
     monkeypatch.setattr(disk, "_SMALL", 1)
     monkeypatch.setattr(disk, "KEPT_FREE", 1 << 60)

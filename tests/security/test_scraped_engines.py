@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.agent.output.targets import Target
-from otel_rl.cli.servers import configurations
+from otel_rl.recorder.agent.output.targets import Target
+from otel_rl.serve.servers import configurations
 from tests.collector import wait_for
 from tests.prometheus import running
 from tests.real_parts import needs_program

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 import otel_rl_exporters.prometheus as endpoint
 from otel_rl.export import RunInfo
-from otel_rl.otlp import site
+from otel_rl.recorder.otlp import site
 from otel_rl_exporters.prometheus import PrometheusReader
 from tests.collector import free_port, wait_for
 from tests.security.strangers import at_once, idle

@@ -14,13 +14,13 @@ import msgspec
 import pytest
 
 import otel_rl
-from otel_rl.errors import SettingsError
-from otel_rl.setup import secret_options
-from otel_rl.setup.directory import Manifest
-from otel_rl.trainer.run import Run
+from otel_rl.recorder.directory import secret_options
+from otel_rl.recorder.directory.directory import Manifest
+from otel_rl.recorder.errors import SettingsError
+from otel_rl.recorder.trainer.run import Run
 from tests.collector import wait_for
 
-EXPORTER = "tests.errors.keeping:Keeping"
+EXPORTER = "tests.security.keeping:Keeping"
 
 
 @pytest.fixture(autouse=True)

@@ -22,13 +22,13 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from otel_rl.errors.redaction import REDACTED, redact
-from otel_rl.otlp.bridge.http import HttpServer
+from otel_rl.recorder.secrets import REDACTED, redact
+from otel_rl.serve.bridge.http import HttpServer
 from otel_rl_exporters.leveldb_log import LogReader
-from tests.bridge.test_http import Taken
 from tests.collector import free_port, wait_for
-from tests.errors.samples import samples
+from tests.recorder.secrets.samples import samples
 from tests.security.secret_trainer import MARKER
+from tests.serve.bridge.test_http import Taken
 
 ROOT = Path(__file__).parents[2]
 NAMES = (

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_rl.errors import SettingsError, sinks
-from otel_rl.errors.texts import shown
+from otel_rl.recorder.errors import SettingsError, sinks
+from otel_rl.recorder.errors.texts import shown
 from tests.security.hostile import CONTROLS, NAMES, SURROGATES
 
 ALL = [*NAMES, *SURROGATES, ""]
@@ -154,7 +154,7 @@ def test_a_log_record_is_one_line(name: str, caplog: pytest.LogCaptureFixture) -
 
 def test_no_message_begins_a_line_of_the_agents_log() -> None:
     """Messages of other packages are one line too, and tracebacks are indented."""
-    forged = "x\n2026-01-01 00:00:00,000 ERROR otel_rl.agent: forged\u2028\x1b[31m"
+    forged = "x\n2026-01-01 00:00:00,000 ERROR otel_rl.recorder.agent: forged\u2028\x1b[31m"
     try:
         raise ValueError(forged)
     except ValueError as error:

@@ -17,16 +17,17 @@ from click.testing import CliRunner
 import otel_rl
 from otel_rl.cli import main
 from otel_rl.export import Machine, NotNow, RunInfo
-from otel_rl.otlp.bridge.http import HttpServer
-from otel_rl.setup import listeners, tokens
-from otel_rl.setup.tokens import for_scraping
+from otel_rl.recorder.settings import listeners, tokens
+from otel_rl.recorder.settings.tokens import for_scraping
+from otel_rl.serve import token_file
+from otel_rl.serve.bridge.http import HttpServer
 from otel_rl_exporters.head import HeadExporter
 from otel_rl_exporters.prometheus import PrometheusReader
-from tests.bridge.bridges import raw
-from tests.bridge.test_http import Taken
 from tests.collector import free_port
 from tests.faults.misbehaving import certificates
 from tests.real_parts import needs_program
+from tests.serve.bridge.bridges import raw
+from tests.serve.bridge.test_http import Taken
 
 RUN = RunInfo("id", "p", "name", "/nowhere", {})
 
@@ -244,7 +245,7 @@ def test_a_head_that_has_the_new_token_first(own: Path, tmp_path: Path) -> None:
     """Records wait if the head refuses the token, and are sent with the new one of the file, without a restart."""
     run_command("token")
     rotated = tmp_path / "of the head"
-    tokens.create(rotated)
+    token_file.create(rotated)
     sink = Taken()
     server = HttpServer(("127.0.0.1", 0), sink, tokens.find(file=rotated))
     exporter = HeadExporter(RUN, address=f"127.0.0.1:{server.port}")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from otel_rl.otlp import visitors as module
-from otel_rl.otlp.visitors import Visitor, Visitors
+from otel_rl.recorder.otlp import visitors as module
+from otel_rl.recorder.otlp.visitors import Visitor, Visitors
 
 
 class Stream:

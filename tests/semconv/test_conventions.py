@@ -16,9 +16,9 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Sum
 
-from otel_rl.agent.hardware.measurement import Point
-from otel_rl.agent.output.otel_metrics import OtelMetrics
+from otel_rl.analysis import Point
 from otel_rl.export import RunInfo
+from otel_rl.recorder.agent.output.otel_metrics import OtelMetrics
 from otel_rl.semconv import registry
 from otel_rl.semconv.vocabulary import Vocabulary
 

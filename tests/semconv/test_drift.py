@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from otel_rl.frameworks.drift import of_run, of_source, sorted_out
 from otel_rl.semconv.dialect import dialect
-from otel_rl.semconv.drift import of_run, of_source, sorted_out
 
 _SOURCE = '''
 """Loss: {"doc/string": 1}."""
@@ -25,7 +25,7 @@ def log(self, metrics, prefix, statistic):
 
 def drift(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the tool as a user does."""
-    command = [sys.executable, "-m", "otel_rl.semconv.drift", *arguments]
+    command = [sys.executable, "-m", "otel_rl.frameworks.drift", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

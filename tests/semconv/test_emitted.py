@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import msgspec
 import pytest
 
 from otel_rl import semconv
 from otel_rl.semconv import registry
+from otel_rl.semconv.dialect import OWN, dialect_file
+from otel_rl.semconv.frameworks import dialects
 from tests.processes import run_python
 from tests.semconv import emitted
 
-ROOT = Path(__file__).parents[2]
 SIGNALS = ("TRACES", "LOGS", "METRICS")
 ALL_FEATURES = """
 import numpy
 import otel_rl
 from opentelemetry import trace
-from otel_rl.setup.agent_start import end_agents
-from tests.devices.gpus import Allocator
-from otel_rl.trainer.current import recorder_of
+from otel_rl.recorder.directory.agent_start import end_agents
+from tests.recorder.devices.gpus import Allocator
+from otel_rl.recorder.trainer.current import recorder_of
 
 run = otel_rl.init(
     dir="runs", project="p", name="n", id="i", exporters=[], dialect="trl", quiet=True,
@@ -68,7 +66,7 @@ end_agents(60)
 DEATHS = """
 import os, signal, subprocess, sys
 import otel_rl
-from otel_rl.setup.agent_start import end_agents
+from otel_rl.recorder.directory.agent_start import end_agents
 
 if os.environ["RANK"] == "0":
     other = subprocess.Popen([sys.executable, "-c", os.environ["SELF"]], env=os.environ | {"RANK": "1"})
@@ -123,9 +121,8 @@ def test_each_metric_has_an_emitter() -> None:
     """Code names its constant, or a framework logs it under a name of a dialect, or it is the duration of a span."""
     groups = registry.groups()
     named = {value for name, value in vars(semconv).items() if name.startswith("METRIC_")}  # there is no other one
-    dialects = [msgspec.yaml.decode(path.read_bytes()) for path in (ROOT / "otel_rl/semconv/dialects").glob("*.yaml")]
-    meanings = [meaning for dialect in dialects for meaning in dialect.get("metrics", {}).values()]
-    logged = {meaning["metric"] if isinstance(meaning, dict) else meaning for meaning in meanings}
+    meanings = [meaning for name in (OWN, *dialects()) for meaning in dialect_file(name).metrics.values()]
+    logged = {meaning if isinstance(meaning, str) else meaning.metric for meaning in meanings}
     measured = {f"{group.name}.duration" for group in groups if group.type == "span"}
 
     assert {group.metric_name for group in groups if group.type == "metric"} <= named | logged | measured

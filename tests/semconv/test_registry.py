@@ -10,12 +10,12 @@ from prometheus_client import REGISTRY
 
 import otel_rl
 from otel_rl import semconv
-from otel_rl.agent.output.otel_metrics import OtelMetrics
 from otel_rl.export import Row, RunInfo
+from otel_rl.recorder.agent.output.otel_metrics import OtelMetrics
 from otel_rl.semconv import registry
+from otel_rl.semconv.generate import outputs
 from otel_rl.semconv.registry import prometheus_name
 from otel_rl.semconv.vocabulary import Vocabulary
-from tests.semconv.generate import outputs
 
 
 def test_every_entry_says_what_it_is_and_where_its_name_comes_from() -> None:
@@ -61,7 +61,7 @@ def test_each_stage_has_a_duration() -> None:
 
 
 def test_what_is_made_of_the_registry_is_up_to_date() -> None:
-    """The constants and the table of metrics are what `python -m tests.semconv.generate` writes."""
+    """The constants and the table of metrics are what `python -m otel_rl.semconv.generate` writes."""
     root = Path(otel_rl.__file__).parents[1]
 
     assert {path: (root / path).read_text() for path in outputs()} == outputs()

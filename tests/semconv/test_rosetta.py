@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_rl.recorder.stats import statistics
 from otel_rl.semconv import registry
 from otel_rl.semconv.dialect import Reading, dialect, factor, placeholders
-from otel_rl.semconv.frameworks import DIALECTS
+from otel_rl.semconv.frameworks import dialects
 from otel_rl.semconv.registry import prometheus_name
-from otel_rl.stats import statistics
 from tests.semconv.names import ACCEPTED, CAPTURED, DATA, FACTS, FRAMEWORKS, captured, logged, rows
 
 STRANGE = ("generate", "weight_sync", "step", "mean@08", "node.00.gpu.01.util", "p99.9", "", "{phase}", "\n")
-PATTERNS = tuple(dict.fromkeys(pattern for framework in DIALECTS for pattern in dialect(framework).patterns))
+PATTERNS = tuple(dict.fromkeys(pattern for framework in dialects() for pattern in dialect(framework).patterns))
 PARTS = ("gen", "mean", "p05", "04", "4", "a/b", "mean@4", "actor", *STRANGE)
 
 
@@ -159,7 +159,7 @@ def test_every_pattern_reads_its_own_example(framework: str) -> None:
     assert [name for name in examples.values() if known.read(name) is None] == []
 
 
-@pytest.mark.parametrize("framework", DIALECTS)
+@pytest.mark.parametrize("framework", dialects())
 def test_phases_have_one_name_each(framework: str) -> None:
     """A dialect has one name for a phase, so that there is a way back."""
     twice = [phase for phase, count in Counter(dialect(framework).phases.values()).items() if count > 1]
@@ -167,7 +167,7 @@ def test_phases_have_one_name_each(framework: str) -> None:
     assert twice == []
 
 
-@pytest.mark.parametrize("framework", DIALECTS)
+@pytest.mark.parametrize("framework", dialects())
 def test_our_names_of_phases_are_not_theirs(framework: str) -> None:
     """A framework that calls a phase `gen` does not also use `generate`: such a name would read back as another one."""
     known = dialect(framework)
@@ -191,7 +191,7 @@ def test_a_name_without_a_way_back_means_nothing(framework: str, name: str) -> N
     assert dialect(framework).read(name) is None
 
 
-@given(data=st.data(), framework=st.sampled_from(sorted(DIALECTS)))
+@given(data=st.data(), framework=st.sampled_from(sorted(dialects())))
 def test_what_is_read_leads_back(data: st.DataObject, framework: str) -> None:
     """Whatever stands for the parts of a name, also of another framework, what it means leads back to it."""
     known = dialect(framework)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_rl.semconv.dialect import dialect
-from otel_rl.semconv.frameworks import DIALECTS, FRAMEWORKS, imported
+from otel_rl.semconv.frameworks import dialects, frameworks, imported
 from otel_rl.semconv.vocabulary import Vocabulary
 from tests.semconv.names import CAPTURED, captured
 
@@ -13,10 +13,10 @@ VERL = ["actor/pg_loss", "training/rollout_probs_diff_mean", "timing_s/gen"]
 TRL = ["completions/mean_length", "frac_reward_zero_std", "clip_ratio/low_mean"]
 
 
-@pytest.mark.parametrize("framework", DIALECTS)
+@pytest.mark.parametrize("framework", dialects())
 def test_an_imported_framework_is_recognised(framework: str) -> None:
     """One of its modules is enough."""
-    assert imported({"torch", FRAMEWORKS[framework].modules[0]}) == framework
+    assert imported({"torch", frameworks()[framework].modules[0]}) == framework
 
 
 @pytest.mark.parametrize("modules", [{"torch"}, {"verl", "openrlhf"}])
@@ -134,7 +134,8 @@ def disputed() -> str:
     """Return a name that two dialects read differently."""
     names = [name for framework in CAPTURED for name in captured(framework)]
     for name in names:
-        meanings = {(reading.metric, reading.attributes) for each in DIALECTS if (reading := dialect(each).read(name))}
+        readings = [reading for each in dialects() if (reading := dialect(each).read(name))]
+        meanings = {(reading.metric, reading.attributes) for reading in readings}
         if len(meanings) > 1 and dialect("openrlhf").read(name) is not None:
             return name
     raise LookupError("no two dialects disagree")

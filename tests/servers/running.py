@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from otel_rl.cli import main
-from otel_rl.cli.servers import PORTS, is_prometheus_3
+from otel_rl.serve.servers import PORTS, is_prometheus_3
 from tests.collector import answers, free_port, wait_for
 from tests.real_parts import given
 

@@ -11,7 +11,7 @@ import pytest
 
 import otel_rl
 from dashboards import rules
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.directory import directory as directories
 from tests.collector import wait_for
 from tests.prometheus import Prometheus, running
 from tests.servers.running import A_WHILE, DEPLOY, needs_prometheus_3

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from otel_rl.cli.servers import PORTS
 from otel_rl.demo.options import Options
-from otel_rl.setup import agent_start
-from otel_rl.setup import directory as directories
+from otel_rl.recorder.directory import agent_start
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.serve.servers import PORTS
 from tests.collector import free_port, wait_for
 from tests.processes import rows_of, start
 from tests.prometheus import Prometheus

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 from opentelemetry.trace import Status, StatusCode, format_trace_id
 
 import otel_rl
-from otel_rl.cli.servers import PORTS
+from otel_rl.serve.servers import PORTS
 from tests.collector import free_port, wait_for
 from tests.prometheus import Prometheus, running
 from tests.real_parts import needs_program

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from tests.agent.hardware.engine_pages import Vllm, serving
 from tests.collector import free_port, wait_for
 from tests.prometheus import running
 from tests.real_parts import needs_program
+from tests.recorder.agent.hardware.engine_pages import Vllm, serving
 from tests.servers.running import A_WHILE, Collector, needs_prometheus_3
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]

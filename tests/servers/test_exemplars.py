@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.journal.ids import step_ids
+from otel_rl.recorder.journal.ids import step_ids
 from tests.collector import free_port, wait_for
 from tests.prometheus import running
 from tests.servers.running import A_WHILE, DEPLOY, needs_prometheus_3

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from otel_rl.cli.servers import PORTS
+from otel_rl.serve.servers import PORTS
 from tests.collector import wait_for
 from tests.exporters.rollout import INPUT, OUTPUT_PARTS, send_rollouts
 from tests.real_parts import needs_program

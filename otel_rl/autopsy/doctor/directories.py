@@ -9,16 +9,16 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from otel_rl.autopsy.doctor.check import Check
-from otel_rl.insight import wording
-from otel_rl.setup.directory import FULL
-from otel_rl.setup.file_systems import is_shared, type_of, what_fails
-from otel_rl.setup.private_directories import home
+from otel_rl.recorder.directory.directory import FULL
+from otel_rl.recorder.facts import wording
+from otel_rl.recorder.files.file_systems import is_shared, type_of, what_fails
+from otel_rl.recorder.files.private_directories import home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from otel_rl.autopsy.doctor.check import Machine
+    from otel_rl.autopsy.doctor.check import CheckedMachine
 
 _NAME = "directory"
 _PROBE = 16 << 20
@@ -28,7 +28,7 @@ _LITTLE = 1 << 30
 _ELSEWHERE = "Set OTEL_RL_DIR to a directory that you can write."
 
 
-def directory(machine: Machine) -> Iterator[Check]:
+def directory(machine: CheckedMachine) -> Iterator[Check]:
     """Check the directory of runs, and the local one if the first is shared by machines."""
     yield from _of(machine.directory)
     place = _existing(machine.directory)

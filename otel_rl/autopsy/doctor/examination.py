@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.autopsy.doctor import collector, directories, gpus, limits, packages, ports, recording, settings, trackers
-from otel_rl.autopsy.doctor.check import NOT_CHECKED, Check, Machine, Subject, examine
-from otel_rl.setup import directory
+from otel_rl.autopsy.doctor.check import NOT_CHECKED, Check, CheckedMachine, Subject, examine
+from otel_rl.recorder.directory import directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,27 +33,22 @@ SUBJECTS = (
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """The answers of all checks.
+    """The answers of all checks."""
 
-    Attributes:
-        run: The run directory that was looked at; empty without one.
-        checks: The answers, the worst first.
-    """
-
-    run: str
-    checks: tuple[Check, ...]
+    run: str  # the run directory that was looked at; empty without one
+    checks: tuple[Check, ...]  # the answers, the worst first
 
     @property
     def exit_code(self) -> int:
         """0 if no check failed; 1 if one did; 2 if none did, and one could not be made."""
-        if any(one.state == "failed" for one in self.checks):
+        if any(check.state == "failed" for check in self.checks):
             return 1
-        return 2 if any(one.state == "skipped" and one.what.startswith(NOT_CHECKED) for one in self.checks) else 0
+        return 2 if any(check.state == "skipped" and check.what.startswith(NOT_CHECKED) for check in self.checks) else 0
 
 
 def examination(run: Path | None, environ: Mapping[str, str] = os.environ) -> Examination:
     """Examine this machine, as a run that starts here would find it, and a run if one is given."""
     chosen = settings.loaded(environ)
     place = Path(environ.get("OTEL_RL_DIR", "runs") if chosen is None else chosen.dir)
-    machine = Machine(environ, chosen, place, None if run is None else directory.at(run))
+    machine = CheckedMachine(environ, chosen, place, None if run is None else directory.at(run))
     return Examination("" if run is None else str(run), tuple(examine(SUBJECTS, machine)))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_rl.autopsy.doctor.check import NOT_CHECKED, Check
+from otel_rl.recorder.facts import wording
+from otel_rl.recorder.files import programs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_rl.autopsy.doctor.check import Machine
+    from otel_rl.autopsy.doctor.check import CheckedMachine
 
 _NAME = "gpus"
 _PATIENCE_S = 8.0
@@ -47,17 +47,16 @@ _LOST = "The GPU fell off the bus: drain the machine, look for `Xid` in `dmesg`,
 _PRESENT = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))
 
 
-def gpus(machine: Machine) -> Iterator[Check]:
+def gpus(machine: CheckedMachine) -> Iterator[Check]:
     """Check that the driver answers, and that each GPU does."""
-    command = [sys.executable, "-c", _ASKED]
-    process = subprocess.Popen(
-        command, env=dict(machine.environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    process = programs.start(
+        programs.python("-c", _ASKED), environment=machine.environ, output=programs.PIPE, errors=programs.PIPE
     )
     try:
         output, errors = process.communicate(timeout=_PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()  # it may not end: nobody waits for it
-        what = f"the driver does not answer within {_PATIENCE_S:g} s"
+    except programs.TooLate:
+        process.kill()  # in an ioctl of a dead driver it does not end, so nobody waits for it
+        what = f"the driver does not answer within {wording.seconds(_PATIENCE_S)}"
         yield Check(_NAME, "failed", what, "Look for `Xid` in `dmesg`; a driver that hangs needs a restart.")
         return
     if process.returncode:
@@ -66,15 +65,15 @@ def gpus(machine: Machine) -> Iterator[Check]:
     yield from verdicts(json.loads(output), is_present=any(place.exists() for place in _PRESENT))
 
 
-def verdicts(found: dict[str, list[str] | str], *, is_present: bool) -> Iterator[Check]:
+def verdicts(answers: dict[str, list[str] | str], *, is_present: bool) -> Iterator[Check]:
     """Return what the answers of the driver mean; `is_present` says whether the machine has its files."""
-    kind = str(found["error"])
+    kind = str(answers["error"])
     if kind in ("LibraryNotFound", "DriverNotLoaded") and not is_present:
         yield Check(_NAME, "ok", "no NVIDIA driver, so no GPU is measured")
     elif kind:
         fix = _ERRORS.get(kind, "Compare with `nvidia-smi`, and look into `dmesg`.")
-        yield Check(_NAME, "failed", f"NVML cannot be used: {found.get('text') or kind}", fix)
+        yield Check(_NAME, "failed", f"NVML cannot be used: {answers.get('text') or kind}", fix)
     else:
-        yield from (Check(_NAME, "failed", f"{text}", _LOST) for text in found["lost"])
-        count = len(found["gpus"])
+        yield from (Check(_NAME, "failed", f"{text}", _LOST) for text in answers["lost"])
+        count = len(answers["gpus"])
         yield Check(_NAME, "ok", f"{count} GPU{'' if count == 1 else 's'} answer{'s' if count == 1 else ''}")

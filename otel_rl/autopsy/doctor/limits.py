@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_rl import semconv
-from otel_rl.agent.hardware import cgroup
 from otel_rl.autopsy.doctor.check import Check
-from otel_rl.insight import wording
+from otel_rl.recorder.agent.hardware import cgroup
+from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_rl.agent.hardware.measurement import Point
-    from otel_rl.autopsy.doctor.check import Machine
+    from otel_rl.analysis import Point
+    from otel_rl.autopsy.doctor.check import CheckedMachine
 
 _LIMITS, _PERMISSIONS = "limits", "permissions"
 _FILES = 4096
@@ -28,7 +28,7 @@ _NEARLY_FULL = 0.95
 _INFINIBAND = Path("/sys/class/infiniband")
 
 
-def limits(machine: Machine) -> Iterator[Check]:
+def limits(machine: CheckedMachine) -> Iterator[Check]:
     """Check open files, locked memory and the memory of the cgroup."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _FILES:
@@ -42,8 +42,8 @@ def limits(machine: Machine) -> Iterator[Check]:
 
 
 def _measured() -> list[Point]:
-    found = cgroup.find()
-    return [] if found is None else list(found.read())
+    group = cgroup.find()
+    return [] if group is None else list(group.read())
 
 
 def _cgroup(values: dict[str, float]) -> Iterator[Check]:
@@ -57,11 +57,11 @@ def _cgroup(values: dict[str, float]) -> Iterator[Check]:
         what = f"the kernel has killed {wording.count(kills, 'process', 'processes')} of this cgroup for memory"
         yield Check(_LIMITS, "warning", what, "Look at memory in `otel-rl report`, and give the job more.")
     if not kills and not (limit and used >= _NEARLY_FULL * limit):
-        of = f"memory {wording.memory_of(used, limit)}" if limit else "no limit of memory"
-        yield Check(_LIMITS, "ok", of)
+        room = f"memory {wording.memory_of(used, limit)}" if limit else "no limit of memory"
+        yield Check(_LIMITS, "ok", room)
 
 
-def permissions(machine: Machine) -> Iterator[Check]:
+def permissions(machine: CheckedMachine) -> Iterator[Check]:
     """Check what an autopsy may look at, shared memory, and whose the run is."""
     scope = _ptrace_scope()
     is_root = os.geteuid() == 0

@@ -7,7 +7,7 @@ import socket
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from otel_rl.errors.texts import text_of
+from otel_rl.recorder.errors.texts import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,6 +55,7 @@ def ask(
                 allow_redirects=False,
                 stream=True,
             )
+            # The beginning is enough: the address can be of anything, such as a page without an end.
             body = done.raw.read(2000, decode_content=True).decode("utf-8", "replace")
             return Answered(done.status_code, body)
     except requests.exceptions.SSLError as error:
@@ -82,7 +83,7 @@ def _reason(error: BaseException) -> str:
     """Return the innermost reason of a failed request."""
     while True:
         within = (getattr(error, "reason", None), *error.args[:2])
-        inner = next((one for one in within if isinstance(one, BaseException)), None)
+        inner = next((cause for cause in within if isinstance(cause, BaseException)), None)
         if inner is None or inner is error:
             break
         error = inner

@@ -9,19 +9,18 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from otel_rl.autopsy.doctor.check import Check
-from otel_rl.integrations.instrument import ON_REQUEST, TRACKERS
-from otel_rl.semconv.frameworks import FRAMEWORKS
+from otel_rl.semconv.frameworks import frameworks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_rl.autopsy.doctor.check import Machine
+    from otel_rl.autopsy.doctor.check import CheckedMachine
 
 _NAME = "packages"
 _OWN = "otel-rl"
 
 
-def packages(machine: Machine) -> Iterator[Check]:
+def packages(machine: CheckedMachine) -> Iterator[Check]:
     """Check what is required, then what was tested."""
     wrong = 0
     for text in metadata.requires(_OWN) or ():
@@ -36,7 +35,7 @@ def packages(machine: Machine) -> Iterator[Check]:
             wrong += 1
             yield Check(_NAME, "failed", f"{wanted.name} {version} is not {wanted.specifier}", fix)
     tested = []
-    for known in (*FRAMEWORKS.values(), *TRACKERS.values(), *ON_REQUEST.values()):
+    for known in frameworks().values():
         version = _version(known.distribution) if known.distribution and known.tested else None
         if version is None:
             continue

@@ -6,24 +6,25 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from otel_rl.agent.output.targets import STALE_S
 from otel_rl.autopsy.doctor.check import Check
 from otel_rl.autopsy.doctor.network import ask
-from otel_rl.setup import head, listeners, otel_environment, tokens
-from otel_rl.setup.agent_start import agent_is_alive, read_status
+from otel_rl.recorder.agent.output.targets import STALE_S
+from otel_rl.recorder.directory.agent_start import agent_is_alive, read_status
+from otel_rl.recorder.facts import wording
+from otel_rl.recorder.settings import head, listeners, otel_environment, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_rl.autopsy.doctor.check import Machine
-    from otel_rl.setup.directory import RunDirectory
+    from otel_rl.autopsy.doctor.check import CheckedMachine
+    from otel_rl.recorder.directory.directory import RunDirectory
 
 _PORTS, _PROMETHEUS = "ports", "prometheus"
 _OURS = "rl_"
 """The begin of the names of metrics of another run's agent."""
 
 
-def ports(machine: Machine) -> Iterator[Check]:
+def ports(machine: CheckedMachine) -> Iterator[Check]:
     """Check that the metrics endpoint and the head can listen."""
     options = dict(otel_environment.metric_readers(machine.environ)).get("prometheus")
     if options is not None:
@@ -43,7 +44,7 @@ def ports(machine: Machine) -> Iterator[Check]:
         yield _head(machine, head.parse(chosen))
 
 
-def _head(machine: Machine, place: head.Head) -> Check:
+def _head(machine: CheckedMachine, place: head.Head) -> Check:
     where = f"{place.host}:{place.port}"
     if head.is_head(place.host, machine.environ):
         reason = _taken("", place.port)
@@ -60,7 +61,7 @@ def _head(machine: Machine, place: head.Head) -> Check:
     return Check(_PORTS, "ok", f"the head {where} can be reached")
 
 
-def _protected(machine: Machine, host: str) -> Iterator[Check]:
+def _protected(machine: CheckedMachine, host: str) -> Iterator[Check]:
     """Check that an address that other machines reach has a token, and TLS."""
     insecure = machine.settings is not None and machine.settings.insecure
     has_token = bool(tokens.find(machine.environ, scrape=True))
@@ -78,6 +79,7 @@ def _taken(host: str, port: int) -> str:
             0
         ]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # Otherwise a port counts as taken for a minute after a server has ended (TIME_WAIT).
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
@@ -85,7 +87,7 @@ def _taken(host: str, port: int) -> str:
     return ""
 
 
-def prometheus(machine: Machine) -> Iterator[Check]:
+def prometheus(machine: CheckedMachine) -> Iterator[Check]:
     """Check that Prometheus can find and scrape the agent of the run."""
     if machine.run is None:
         yield Check(_PROMETHEUS, "skipped", "name a RUN to check its metrics endpoint")
@@ -112,5 +114,10 @@ def _target(run: RunDirectory) -> Check:
     except OSError:
         return Check(_PROMETHEUS, "warning", f"there is no target file {file}", fix)
     if age > STALE_S:
-        return Check(_PROMETHEUS, "warning", f"the target file {file} was not refreshed for {age:.0f} s", fix)
+        return Check(
+            _PROMETHEUS,
+            "warning",
+            f"the target file {file} was not refreshed for {wording.in_seconds(age)}",
+            fix,
+        )
     return Check(_PROMETHEUS, "ok", f"the target file is {file}")

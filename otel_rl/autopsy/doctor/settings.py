@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, get_args
 
 from otel_rl.autopsy.doctor.check import Check, split
-from otel_rl.errors import SettingsError
-from otel_rl.otlp.connection import Signal, connection
-from otel_rl.setup import otel_environment
-from otel_rl.setup.loading import load
+from otel_rl.recorder.errors import SettingsError
+from otel_rl.recorder.otlp.connection import Signal, connection
+from otel_rl.recorder.settings import otel_environment
+from otel_rl.recorder.settings.loading import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from otel_rl.autopsy.doctor.check import Machine
-    from otel_rl.setup.settings import Settings
+    from otel_rl.autopsy.doctor.check import CheckedMachine
+    from otel_rl.recorder.settings.settings import Settings
 
 _NAME, _OWN = "settings", "OTEL_RL_"
 _COUNTED = re.compile(r" \(\d+ so far\)$")
@@ -46,13 +46,13 @@ def _problem(environ: Mapping[str, str]) -> str:
     return ""
 
 
-def settings(machine: Machine) -> Iterator[Check]:
+def settings(machine: CheckedMachine) -> Iterator[Check]:
     """Check each variable by itself, then all settings together, and OpenTelemetry's variables."""
     problems: dict[str, None] = {}
     with _warned() as warnings:
         own = {name: text for name, text in machine.environ.items() if name.startswith(_OWN)}
-        for one in ({}, *({name: text} for name, text in own.items()), machine.environ):
-            if problem := _problem(one):
+        for variables in ({}, *({name: text} for name, text in own.items()), machine.environ):
+            if problem := _problem(variables):
                 problems.setdefault(problem)
         problems |= _of_opentelemetry(machine.environ)
     yield from (Check(_NAME, "failed", *split(text)) for text in problems)
@@ -98,20 +98,21 @@ def _unknown(environ: Mapping[str, str]) -> Iterator[str]:
 @contextmanager
 def _warned() -> Iterator[list[str]]:
     """Collect what this thread logs as warnings, each once."""
-    found: list[str] = []
+    texts: list[str] = []
     thread = threading.get_ident()
 
     class Collected(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             text = _COUNTED.sub("", record.getMessage())
-            if record.thread == thread and record.levelno >= logging.WARNING and text not in found:
-                found.append(text)
+            # All checks run at the same time, and log from threads of their own.
+            if record.thread == thread and record.levelno >= logging.WARNING and text not in texts:
+                texts.append(text)
 
     handler, logger = Collected(), logging.getLogger("otel_rl")
     before, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
     try:
-        yield found
+        yield texts
     finally:
         logger.removeHandler(handler)
         logger.propagate = before

@@ -10,14 +10,14 @@ from urllib.parse import urlsplit
 
 from otel_rl.autopsy.doctor.check import Check, split
 from otel_rl.autopsy.doctor.network import ask, without_secrets
-from otel_rl.delivery import plugins
-from otel_rl.errors import SettingsError
 from otel_rl.export import ENTRY_POINT_GROUP
+from otel_rl.recorder.delivery import plugins
+from otel_rl.recorder.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from otel_rl.autopsy.doctor.check import Machine
+    from otel_rl.autopsy.doctor.check import CheckedMachine
 
     Environ = Mapping[str, str]
     Options = Mapping[str, Any]
@@ -27,7 +27,7 @@ _WANDB, _SWANLAB = "https://api.wandb.ai", "https://api.swanlab.cn"
 _OFFLINE = ("offline", "disabled", "dryrun", "local")
 
 
-def trackers(machine: Machine) -> Iterator[Check]:
+def trackers(machine: CheckedMachine) -> Iterator[Check]:
     """Check each exporter of the settings."""
     for spec in () if machine.settings is None else machine.settings.exporters:
         if spec.name in ("otlp", "prometheus") or spec.factory is not None:
@@ -52,6 +52,7 @@ def _wandb(environ: Environ, options: Options) -> Check:
         return Check(_NAME, "failed", f"wandb has no API key for {without_secrets(base)}", fix)
     query = json.dumps({"query": "query Viewer { viewer { username } }"}).encode()
     answer = ask(f"{base}/graphql", data=query, headers={"Content-Type": "application/json"}, auth=("api", key))
+    # GraphQL also answers 200 to those whom it does not know, with `"viewer": null`.
     is_known = answer.status == 200 and '"viewer":{' in answer.body.replace(" ", "")
     return _verdict("wandb", base, answer, is_known=is_known, fix="Correct WANDB_API_KEY: `wandb login --relogin`.")
 
@@ -116,7 +117,7 @@ def _of_netrc(environ: Environ, base: str) -> str:
     """Return the key that `wandb login` has stored; empty if there is none."""
     file = environ.get("NETRC") or os.path.expanduser("~/.netrc")  # noqa: PTH111 - as `netrc` takes it
     try:
-        found = netrc.netrc(file).authenticators(urlsplit(base).hostname or "")
+        login = netrc.netrc(file).authenticators(urlsplit(base).hostname or "")
     except (OSError, netrc.NetrcParseError):
         return ""
-    return (found[2] or "") if found else ""
+    return (login[2] or "") if login else ""

@@ -3,7 +3,7 @@
 import torch
 from accelerate import Accelerator
 
-from otel_rl.integrations.accelerate import OtelRlTracker
+from otel_rl.frameworks.accelerate import OtelRlTracker
 
 tracker = OtelRlTracker(project="p", id="accelerated", quiet=True, hardware=False)
 accelerator = Accelerator(log_with=tracker, project_dir="own", cpu=True)

@@ -5,7 +5,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, TensorDataset
 
-from otel_rl.integrations.lightning import OtelRlCallback, OtelRlLogger
+from otel_rl.frameworks.lightning import OtelRlCallback, OtelRlLogger
 
 
 class Module(LightningModule):

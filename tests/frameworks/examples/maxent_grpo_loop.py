@@ -19,7 +19,7 @@ from maxent_grpo.training.types import rewards
 from maxent_grpo.training.weighting import types as weights
 
 import otel_rl
-from otel_rl.integrations.maxent_grpo import LogStepArtifacts, log_local_step, log_training_step
+from otel_rl.frameworks.maxent_grpo import LogStepArtifacts, log_local_step, log_training_step
 
 _PARTS = ("kl_value", "clip_ratio", *(f"clip_ratio_{p}" for p in ("low_mean", "low_min", "high_mean", "high_max")))
 _SEED = ("seed_semantic_entropies", "seed_advantage_scales")

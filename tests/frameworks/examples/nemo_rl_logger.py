@@ -1,6 +1,6 @@
 """NeMo-RL: its logger and timer from us, with its configuration."""
 
-from otel_rl.integrations.nemo_rl import Logger, Timer
+from otel_rl.frameworks.nemo_rl import Logger, Timer
 
 timer = Timer()
 logger = Logger({"log_dir": "logs", "wandb": {"project": "p", "name": "grpo"}, "tensorboard_enabled": False})

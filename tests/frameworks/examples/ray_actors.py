@@ -3,7 +3,7 @@
 import ray
 
 import otel_rl
-from otel_rl.integrations.ray import traced_actor
+from otel_rl.frameworks.ray import traced_actor
 
 
 @ray.remote

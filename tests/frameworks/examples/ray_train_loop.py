@@ -10,7 +10,7 @@ import torch
 from ray.train import Checkpoint, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 
-from otel_rl.integrations.ray_train import recorded
+from otel_rl.frameworks.ray_train import recorded
 
 
 def train_loop(config: dict[str, float]) -> None:

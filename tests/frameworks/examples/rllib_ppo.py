@@ -6,7 +6,7 @@ from numbers import Number
 import ray
 from ray.rllib.algorithms.ppo import PPOConfig
 
-from otel_rl.integrations.rllib import OtelRlCallback
+from otel_rl.frameworks.rllib import OtelRlCallback
 
 ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
 config = (

@@ -1,6 +1,6 @@
 """ROLL: its tracker from us, with its configuration."""
 
-from otel_rl.integrations.roll import create_tracker
+from otel_rl.frameworks.roll import create_tracker
 
 config = {"exp_name": "agentic", "track_with": "stdout", "tracker_kwargs": {}}
 tracker = create_tracker(config["track_with"], config, **config["tracker_kwargs"])

@@ -27,7 +27,7 @@ from roll.utils.worker_state import WorkerState
 
 SNIPPET = Path("snippet.py")
 if SNIPPET.exists():
-    from otel_rl.integrations.roll import state_offload_manager
+    from otel_rl.frameworks.roll import state_offload_manager
 
     exec(SNIPPET.read_text(), vars(base_pipeline))
 else:

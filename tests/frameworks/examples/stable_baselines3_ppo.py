@@ -3,7 +3,7 @@
 from stable_baselines3 import PPO
 from stable_baselines3.common.logger import configure
 
-from otel_rl.integrations.stable_baselines3 import OtelRlCallback
+from otel_rl.frameworks.stable_baselines3 import OtelRlCallback
 
 model = PPO("MlpPolicy", "CartPole-v1", n_steps=128, batch_size=64, seed=3, device="cpu")
 model.set_logger(configure("own", ["json"]))

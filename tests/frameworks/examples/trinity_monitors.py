@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 
-from otel_rl.integrations.instrument import instrument
+from otel_rl.frameworks.instrument import instrument
 
 instrument("trinity")
 from trinity.utils.monitor import MONITOR, Monitor, TensorboardMonitor

@@ -19,7 +19,7 @@ from tunix.tests import test_common as toy
 if "plain" in sys.argv:
     from tunix.sft.metrics_logger import MetricsLoggerOptions
 else:
-    from otel_rl.integrations.tunix import MetricsLoggerOptions
+    from otel_rl.frameworks.tunix import MetricsLoggerOptions
 
 
 def index(completions, **_):

@@ -15,7 +15,7 @@ from tunix.tests import test_common as toy
 if (snippet := Path("snippet.py")).exists():
     exec(snippet.read_text())
 else:
-    from otel_rl.integrations.tunix import MetricsLoggerOptions
+    from otel_rl.frameworks.tunix import MetricsLoggerOptions
 
 
 def inputs(example):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from google.rpc import error_details_pb2, status_pb2
 
-from otel_rl.otlp.connection import Connection
+from otel_rl.recorder.otlp.connection import Connection
 from otel_rl_exporters.otlp_transport import HttpTransport
 from tests.fuzz import samples
 from tests.fuzz.oracle import Broken

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.agent.repair import unencodable
-from otel_rl.agent.steps.naming import Reductions
-from otel_rl.agent.steps.reduce import Reducer
-from otel_rl.agent.steps.state import Checkpoint, State, of_machine
-from otel_rl.delivery.quarantine import Quarantine
-from otel_rl.errors import UNDECODABLE
-from otel_rl.journal import exit_status
-from otel_rl.journal.reader import Reader
-from otel_rl.journal.record_events import Lost, Revived, from_event, to_event
-from otel_rl.journal.records import AnyRecord, Record
-from otel_rl.journal.segments import GAP, GAP_MAGIC, HEADER, MAGIC, frame_of, payload_at, segment_path
+from otel_rl.recorder.agent.repair import unencodable
+from otel_rl.recorder.agent.steps.naming import Reductions
+from otel_rl.recorder.agent.steps.reduce import Reducer
+from otel_rl.recorder.agent.steps.state import Checkpoint, State, of_machine
+from otel_rl.recorder.delivery.quarantine import Quarantine
+from otel_rl.recorder.errors import UNDECODABLE
+from otel_rl.recorder.journal.ending import end_by_exit
+from otel_rl.recorder.journal.reader import Reader
+from otel_rl.recorder.journal.record_events import Lost, Revived, from_event, to_event
+from otel_rl.recorder.journal.records import AnyRecord, Record
+from otel_rl.recorder.journal.segments import GAP, GAP_MAGIC, HEADER, MAGIC, frame_of, payload_at, segment_path
+from otel_rl.recorder.settings.settings import Flops
 from otel_rl.semconv.vocabulary import Vocabulary
-from otel_rl.setup.settings import Flops
 from tests.fuzz import samples
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
@@ -84,8 +84,8 @@ class DamagedJournal(Target):
             (place / "released").write_bytes(data)
         if kind == 4:
             (place / "end").write_bytes(data)
-            exit_status.read(place)
-        reader: Reader[Record] = Reader(place, AnyRecord)  # type: ignore[arg-type] # a union of types
+            end_by_exit(place)
+        reader: Reader[Record] = Reader(place, AnyRecord)
         found: list[Record] = []
         while more := reader.read(7, final=True):
             found += more
@@ -170,7 +170,7 @@ def _with_long_numbers(events: list[tuple[str, str, dict[str, object]]]) -> byte
 
 
 def _ending() -> bytes:
-    from otel_rl.journal.records import Finished
+    from otel_rl.recorder.journal.records import Finished
 
     raw = msgspec.msgpack.encode(Finished(10**18))
     return len(raw).to_bytes(4, "big") + raw + b"\1"

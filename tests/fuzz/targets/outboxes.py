@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.agent.repair.release import Release
-from otel_rl.delivery.exporter_thread import Cursor, ExporterThread
-from otel_rl.delivery.outbox import Batch, ItemPosition, Outbox, positions_of
-from otel_rl.delivery.outbox_reader import OutboxReader, count_before
-from otel_rl.errors import UNDECODABLE
 from otel_rl.export import Item, Row, RunInfo
-from otel_rl.journal.segments import MAGIC, START, Position, frame_of, segment_numbers, segment_path
+from otel_rl.recorder.agent.repair.release import Release
+from otel_rl.recorder.delivery.exporter_thread import ExporterThread
+from otel_rl.recorder.delivery.outbox import ItemPosition, Outbox, OutboxBatch, positions_of
+from otel_rl.recorder.delivery.outbox_reader import OutboxReader, count_before
+from otel_rl.recorder.delivery.progress import Cursor
+from otel_rl.recorder.errors import UNDECODABLE
+from otel_rl.recorder.journal.segments import MAGIC, START, Position, frame_of, segment_numbers, segment_path
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
 from tests.fuzz.targets.journals import EDIT
@@ -46,7 +47,7 @@ class DamagedOutbox(Target):
 
     def seeds(self) -> list[bytes]:
         encode, whole = msgspec.msgpack.encode, segment_path(self._intact, 1).read_bytes()
-        batch = Batch(self._rows[:2], msgspec.Raw(encode(None)), before=4)
+        batch = OutboxBatch(self._rows[:2], msgspec.Raw(encode(None)), before=4)
         cursor = msgspec.json.encode(Cursor(Position(1, 0), 2, self._id))
         edits = [
             EDIT.pack(at, size) + fill for at in (0, 40, 300) for size, fill in ((1, b"\xff"), (9, b""), (0, b"abc"))

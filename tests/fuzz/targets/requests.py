@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
 
-from otel_rl.agent.input.receiver import Receiver
-from otel_rl.otlp.answers import FAILED, JSON, PROTOBUF, Refusal, encoded
-from otel_rl.otlp.bridge import bodies, decode
-from otel_rl.otlp.bridge.http import respond
-from otel_rl.otlp.bridge.receive import IntoRuns
-from otel_rl.otlp.bridge.runs import Runs
-from otel_rl.otlp.signals import SERVICES
-from otel_rl.setup.tokens import Tokens
+from otel_rl.recorder.otlp.answers import FAILED, JSON, PROTOBUF, Refusal, encoded
+from otel_rl.recorder.otlp.signals import SERVICES
+from otel_rl.recorder.settings.tokens import Tokens
+from otel_rl.serve.bridge import bodies, decode
+from otel_rl.serve.bridge.http import respond
+from otel_rl.serve.bridge.receive import IntoRuns
+from otel_rl.serve.bridge.runs import Runs
+from otel_rl.serve.head.receiver import HeadReceiver
 from tests.fuzz import samples
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
@@ -51,7 +51,7 @@ class Sinks:
             place.mkdir(parents=True)
         self._runs = Runs(here, [], limit_bytes=64 << 20, most=8, spare_s=0.0)
         self.bridge = IntoRuns(self._runs)
-        self.head = Receiver("127.0.0.1:0", "run", journals, outbox, limit_bytes=64 << 20, tokens=Tokens())
+        self.head = HeadReceiver("127.0.0.1:0", "run", journals, outbox, limit_bytes=64 << 20, tokens=Tokens())
         self._stopped = threading.Event()
         self._saver = threading.Thread(target=self._save, daemon=True)
         self._saver.start()
@@ -59,7 +59,7 @@ class Sinks:
     def _save(self) -> None:
         while not self._stopped.wait(0.0005):
             self.head.accepted.pop()
-            self.head.accepted.saved()
+            self.head.accepted.answer_senders()
 
     def close(self) -> None:
         """Close both, and remove their files."""

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.agent.repair.refill import catch_up
-from otel_rl.archive import delivered
-from otel_rl.archive.delivered import Delivered
 from otel_rl.export import RunInfo
-from otel_rl.journal import claim
-from otel_rl.otlp.bridge.runs import Runs
-from otel_rl.setup import agent_start, attempt_entries, parts
-from otel_rl.setup import directory as directories
-from otel_rl.setup.attempt_entries import Start
-from otel_rl.setup.attempts import belongs
-from otel_rl.setup.directory import read_manifest
-from otel_rl.setup.launcher import Launch
-from otel_rl.setup.parts import Pointer
+from otel_rl.recorder.agent.repair.refill import catch_up
+from otel_rl.recorder.archive import delivered
+from otel_rl.recorder.archive.delivered import Delivered
+from otel_rl.recorder.directory import agent_start, attempt_entries, parts
+from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.directory.attempt_entries import Start
+from otel_rl.recorder.directory.attempts import belongs
+from otel_rl.recorder.directory.directory import read_manifest
+from otel_rl.recorder.directory.parts import Pointer
+from otel_rl.recorder.journal import claim
+from otel_rl.recorder.settings.launcher import Launch
+from otel_rl.serve.bridge.runs import Runs
 from tests.fuzz import samples
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
@@ -28,7 +28,7 @@ from tests.fuzz.targets import Target
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otel_rl.setup.directory import RunDirectory
+    from otel_rl.recorder.directory.directory import RunDirectory
 
 _JOURNAL = "rank0.attempt0.0123456789abcdef"
 _START = Start(
@@ -122,7 +122,7 @@ class RunFiles(Target):
         for name in ("rank0.attempt0", "rank0.attempt1"):
             (attempts / name).write_bytes(data)
         claim.noted(attempts)
-        claim.settle(attempts, [_JOURNAL])
+        claim.mark_delivered(attempts, [_JOURNAL])
 
     def _read_start(self, run: Path, data: bytes) -> None:
         found = directories.at(run)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from otel_rl.errors.redaction import redact, without_secret
-from otel_rl.errors.redaction.rules import RULES
-from tests.errors.samples import samples
+from otel_rl.recorder.secrets import redact, without_secret
+from otel_rl.recorder.secrets.rules import RULES
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
+from tests.recorder.secrets.samples import samples
 
 _PLANTED = "hf_" + "aB3" * 11 + "x"
 _REPEATED = 1 << 16

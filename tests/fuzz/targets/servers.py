@@ -13,18 +13,18 @@ from urllib.parse import urlsplit
 from opentelemetry.sdk.metrics import MeterProvider
 
 from otel_rl.export import RunInfo
-from otel_rl.otlp.bridge.http import HttpServer
+from otel_rl.serve.bridge.http import HttpServer
 from otel_rl_exporters.prometheus import PrometheusReader
-from tests.bridge.bridges import ask
 from tests.fuzz import samples
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
 from tests.fuzz.targets.requests import Sinks
+from tests.serve.bridge.bridges import ask
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otel_rl.otlp.serving import Serving
+    from otel_rl.recorder.otlp.serving import Serving
 
 _STATUS = re.compile(rb"^HTTP/1\.[01] ([0-9]{3}) ", re.MULTILINE)
 _PROTOBUF = {"Content-Type": "application/x-protobuf"}

@@ -8,11 +8,11 @@ import unicodedata  # noqa: F401 - `urlsplit` imports it at the first address th
 
 import msgspec
 
-from otel_rl.errors import UNDECODABLE, SettingsError
-from otel_rl.otlp.connection import connection
-from otel_rl.setup import head, loading, otel_environment
-from otel_rl.setup.launcher import LAUNCHERS, find_launch, find_place
-from otel_rl.setup.settings import Settings
+from otel_rl.recorder.errors import UNDECODABLE, SettingsError
+from otel_rl.recorder.otlp.connection import connection
+from otel_rl.recorder.settings import head, loading, otel_environment
+from otel_rl.recorder.settings.launcher import LAUNCHERS, find_launch, find_place
+from otel_rl.recorder.settings.settings import Settings
 from tests.fuzz.targets import Target
 
 _TOML = b"""

@@ -9,17 +9,17 @@ from pathlib import Path
 import msgspec
 
 import otel_rl
-from otel_rl.agent.hardware.engines import loads
-from otel_rl.archive import plain
-from otel_rl.journal.ids import format_traceparent, parse_traceparent
+from otel_rl.cli.late import plain
+from otel_rl.recorder.agent.input.engine_pages import loads
+from otel_rl.recorder.journal.ids import format_traceparent, parse_traceparent
+from otel_rl.recorder.trainer import propagation
 from otel_rl.semconv.dialect import dialect
-from otel_rl.semconv.frameworks import DIALECTS
+from otel_rl.semconv.frameworks import dialects
 from otel_rl.semconv.vocabulary import Vocabulary
-from otel_rl.trainer import propagation
-from tests.agent.hardware.engine_pages import Vllm, sglang
 from tests.fuzz import samples
 from tests.fuzz.oracle import Broken
 from tests.fuzz.targets import Target
+from tests.recorder.agent.hardware.engine_pages import Vllm, sglang
 
 
 class Archive(Target):
@@ -52,7 +52,7 @@ class Names(Target):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._dialects = [dialect(name) for name in DIALECTS]
+        self._dialects = [dialect(name) for name in dialects()]
 
     def seeds(self) -> list[bytes]:
         carrier = b"00-" + b"ab" * 16 + b"-" + b"cd" * 8 + b"-01"

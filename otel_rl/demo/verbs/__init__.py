@@ -1,0 +1,1 @@
+"""The verbs of `demo`: each module has the command of its own name, which `otel_rl.cli.commands` finds."""

@@ -1,1 +1,0 @@
-"""Recorded texts as samples: those worth reading, and phrases that earn a reward."""

@@ -1,0 +1,142 @@
+"""All facts of a run, from one reading of it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from otel_rl.look.insight.facts import Facts, Finding
+from otel_rl.look.insight.findings.change import change, lasting, step_changes
+from otel_rl.look.insight.findings.data import data
+from otel_rl.look.insight.findings.engines import engines
+from otel_rl.look.insight.findings.environment import environment
+from otel_rl.look.insight.findings.goodput import goodput
+from otel_rl.look.insight.findings.hangs import hangs
+from otel_rl.look.insight.findings.learning import learning
+from otel_rl.look.insight.findings.memory import memory
+from otel_rl.look.insight.findings.mismatch import mismatch
+from otel_rl.look.insight.findings.outcome import outcome
+from otel_rl.look.insight.findings.recording import recording
+from otel_rl.look.insight.findings.straggler import straggler
+from otel_rl.look.insight.findings.texts import texts
+from otel_rl.look.insight.findings.time_spent import time_spent
+from otel_rl.look.insight.findings.waits import waits
+from otel_rl.look.insight.goodput import goodput_of
+from otel_rl.look.insight.phases import phase_times, shares_of
+from otel_rl.look.insight.recorded import RecordedRun
+from otel_rl.look.insight.state import extent_of, standing
+from otel_rl.look.insight.summary import summarized
+from otel_rl.look.insight.troubles import ordered
+from otel_rl.recorder.errors.sinks import log_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from otel_rl.look.insight.facts import PhaseShare, Summary
+    from otel_rl.look.insight.shifts import Shift
+    from otel_rl.look.reader.runs import RunReader
+    from otel_rl.recorder.facts.outcome import RunExtent
+    from otel_rl.recorder.facts.standing import Standing
+
+    _Find = Callable[["_Basis"], list[Finding]]
+
+logger = log_of(__name__)
+
+
+class _Basis:
+    """A run with what several findings are made of, each computed once."""
+
+    def __init__(self, recorded: RecordedRun) -> None:
+        self.recorded = recorded
+
+    @cached_property
+    def standing(self) -> Standing:
+        return standing(self.recorded)
+
+    @cached_property
+    def extent(self) -> RunExtent:
+        return extent_of(self.recorded)
+
+    @cached_property
+    def changes(self) -> list[Shift]:
+        return step_changes(self.recorded) if self.recorded.steps else []
+
+    @cached_property
+    def summary(self) -> Summary:
+        return summarized(self.recorded, self.standing, self.extent, lasting(self.recorded, self.changes))
+
+    @cached_property
+    def shares(self) -> tuple[PhaseShare, ...]:
+        return shares_of(phase_times(self.recorded)) if self.recorded.steps else ()
+
+    @cached_property
+    def goodput(self) -> dict[str, float]:
+        return goodput_of(self.recorded, self.standing, self.extent, self.shares)
+
+    @cached_property
+    def stragglers(self) -> list[Finding]:
+        return _guarded("straggler", lambda run: straggler(run.recorded), self)
+
+
+_FINDINGS: dict[str, _Find] = {
+    "outcome": lambda run: outcome(run.recorded, run.summary, run.standing, run.extent),
+    "waits": lambda run: waits(run.recorded, run.standing),
+    "hangs": lambda run: hangs(run.recorded, run.summary),
+    "change": lambda run: change(run.recorded, run.changes, run.stragglers),
+    "straggler": lambda run: run.stragglers,
+    "memory": lambda run: memory(run.recorded),
+    "learning": lambda run: learning(run.recorded),
+    "texts": lambda run: texts(run.recorded),
+    "mismatch": lambda run: mismatch(run.recorded),
+    "engines": lambda run: engines(run.recorded),
+    "data": lambda run: data(run.recorded),
+    "goodput": lambda run: goodput(run.recorded, run.goodput),
+    "time_spent": lambda run: time_spent(run.shares),
+    "recording": lambda run: recording(run.recorded),
+    "environment": lambda run: environment(run.recorded),
+}
+"""All findings; of two that come equally early, the first one here. A new one is a file and a line here."""
+_WITHOUT_STEPS = ("outcome", "waits", "hangs", "recording")
+
+
+def facts_of(run: RunReader, *, at_unix_nano: int | None = None) -> Facts:
+    """Return the facts of a run: its summary, its findings, where its time went, and its main metrics.
+
+    Args:
+        run: The reader, of `otel_rl.open_run`.
+        at_unix_nano: The time by which "live" and "hung" are decided; now by default.
+    """
+    basis = _Basis(RecordedRun(run, at_unix_nano))
+    if basis.recorded.steps is None:
+        return Facts(summary=basis.summary, findings=ordered(_findings(basis, _WITHOUT_STEPS)))
+    findings = ordered(_dated(basis.recorded, _findings(basis, _FINDINGS)))
+    return Facts(
+        summary=basis.summary,
+        findings=findings,
+        shares=basis.shares,
+        goodput=basis.goodput,
+        metrics=basis.recorded.main.names,
+    )
+
+
+def _findings(basis: _Basis, names: Iterable[str]) -> list[Finding]:
+    return [finding for name in names for finding in _guarded(name, _FINDINGS[name], basis)]
+
+
+def _guarded(name: str, find: _Find, basis: _Basis) -> list[Finding]:
+    """Return findings; one that fails must not hide the others from somebody with a broken run."""
+    try:
+        return find(basis)
+    except Exception:
+        logger.exception("the finding %r failed, and is left out", name)
+        return []
+
+
+def _dated(recorded: RecordedRun, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield findings with the times at which they began: those of their first steps, if they say none."""
+    for finding in findings:
+        steps = finding.evidence.steps
+        since = recorded.ended_at(steps[0]) if steps and not finding.since_unix_nano else 0
+        yield replace(finding, since_unix_nano=since) if since else finding

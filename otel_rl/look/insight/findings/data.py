@@ -1,0 +1,118 @@
+"""The data that it trained on: groups without a signal, stale and dropped samples, completions that were cut."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_rl.look.insight.facts import Evidence, Finding
+from otel_rl.look.insight.troubles import of_metric
+from otel_rl.recorder.facts import wording
+
+if TYPE_CHECKING:
+    from otel_rl.look.insight.recorded import RecordedRun
+
+_LEAST_STEPS = 5
+_RECENT_STEPS = 200
+_NO_SIGNAL, _MUCH_NO_SIGNAL = 0.05, 0.5
+_STALE, _VERY_STALE = 0.5, 4.0
+_DROPPED, _MANY_DROPPED = 0.01, 0.2
+_CUT, _MANY_CUT = 0.05, 0.3
+_TRAINED = "trajectories/trained"
+_OUTCOMES = "trajectories/"
+_REASONS = {"stale": "as too old"}
+
+
+class _DataRemark(NamedTuple):
+    """A part of the sentence, whether it is a warning, the metrics that show it, and what to do."""
+
+    text: str
+    is_bad: bool
+    names: tuple[str, ...]
+    advice: str
+
+
+def data(recorded: RecordedRun) -> list[Finding]:
+    """Return what is worth knowing of the data of the recent steps, in one finding."""
+    parts = [part for part in (_no_signal(recorded), _staleness(recorded), _dropped(recorded), _cut(recorded)) if part]
+    if not parts or recorded.steps is None:
+        return []
+    last = recorded.steps.last
+    first = max(recorded.steps.first, last - _RECENT_STEPS + 1)
+    names = tuple(name for part in parts for name in part.names)
+    return [
+        Finding(
+            kind="data",
+            severity="warning" if any(part.is_bad for part in parts) else "note",
+            sentence=" ".join(f"{part.text}." for part in parts),
+            advice=next((part.advice for part in parts if part.is_bad), ""),
+            evidence=Evidence(steps=(first, last), names=names, panel="data"),
+            subject="data",
+            covers=tuple(map(of_metric, names)),
+        )
+    ]
+
+
+def _recent(recorded: RecordedRun, name: str) -> float:
+    """Return the mean of the recent steps; NaN if there are too few."""
+    series = recorded.series(name).finite
+    if len(series.steps) < _LEAST_STEPS or recorded.steps is None:
+        return math.nan
+    return series.between(recorded.steps.last - _RECENT_STEPS + 1, recorded.steps.last).mean
+
+
+def _no_signal(recorded: RecordedRun) -> _DataRemark | None:
+    name = recorded.main.name("no_signal")
+    share = _recent(recorded, name) if name else math.nan
+    if not share >= _NO_SIGNAL:
+        return None
+    advice = "Draw prompts that are neither always nor never solved, or filter groups before training."
+    return _DataRemark(f"{wording.percent(share)} of groups had no signal", share >= _MUCH_NO_SIGNAL, (name,), advice)
+
+
+def _staleness(recorded: RecordedRun) -> _DataRemark | None:
+    name = recorded.main.name("staleness")
+    age = _recent(recorded, name) if name else math.nan
+    if not age >= _STALE:
+        return None
+    advice = "Sync weights more often, or limit how far rollouts run ahead."
+    noun = "version" if wording.number(age) == "1" else "versions"
+    return _DataRemark(f"Samples were {wording.number(age)} policy {noun} old", age >= _VERY_STALE, (name,), advice)
+
+
+def _dropped(recorded: RecordedRun) -> _DataRemark | None:
+    """Return the share of trajectories that were dropped, over all steps."""
+    if _TRAINED not in recorded.names:
+        return None
+    others = [
+        name
+        for name, measured in recorded.names.items()
+        if measured and name.startswith(_OUTCOMES) and name.count("/") == 1 and name != _TRAINED
+    ]
+    recorded.load([_TRAINED, *others])
+    counts = {name: float(recorded.series(name).finite.values.sum()) for name in [_TRAINED, *others]}
+    whole = sum(counts.values())
+    dropped = {name.removeprefix(_OUTCOMES): count for name, count in counts.items() if name != _TRAINED and count}
+    share = sum(dropped.values()) / whole if whole else 0.0
+    if share < _DROPPED:
+        return None
+    reasons = wording.names(
+        [_REASONS.get(reason, f"as {reason}") for reason in sorted(dropped, key=lambda reason: -dropped[reason])]
+    )
+    names = tuple(f"{_OUTCOMES}{reason}" for reason in dropped)
+    advice = "Allow older samples, or generate fewer at once: dropped ones cost as much as trained ones."
+    return _DataRemark(
+        f"{wording.percent(share)} of samples were dropped {reasons}", share >= _MANY_DROPPED, names, advice
+    )
+
+
+def _cut(recorded: RecordedRun) -> _DataRemark | None:
+    name = recorded.main.name("truncated")
+    share = _recent(recorded, name) if name else math.nan
+    if not share >= _CUT:
+        return None
+    names = name, *recorded.main.by_topic.get("completion_length", ())
+    advice = "Raise the limit of the length, or mask the loss of completions that were cut."
+    return _DataRemark(
+        f"{wording.percent(share)} of completions were cut at the length limit", share >= _MANY_CUT, names, advice
+    )

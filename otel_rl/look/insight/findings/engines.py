@@ -1,0 +1,197 @@
+"""Inference engines: load, queues and preemptions, workers that get no work; and a step time that leaves time out."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from otel_rl import semconv
+from otel_rl.look.insight.facts import Evidence, Finding
+from otel_rl.look.insight.recorded import in_sample
+from otel_rl.recorder.facts import wording
+
+if TYPE_CHECKING:
+    from otel_rl.look.insight.recorded import RecordedRun
+    from otel_rl.recorder.facts.order import Severity
+
+_LEAST_STEPS = 5
+_RECENT_STEPS = 200
+_SAMPLED_STEPS = 600
+_STEP_TIME = ("rl.phase.time", 1.0, {semconv.PHASE: "step"})
+_FULL = 0.95
+_LEAST_PREEMPTIONS = 1.0
+_WAITING = 1.0
+"""Requests that wait for each one that runs, from which on the engines are the bottleneck."""
+_LEFT_OUT, _MUCH_LEFT_OUT = 0.05, 0.3
+_IDLE = 0.33
+"""Part of its fair share of the work below which a worker is idle."""
+_LEAST_SPANS = 20
+_BUSY, _NOT_BUSY = 0.8, 0.5
+"""Share of the time from which on a worker is busy, and the part of it up to which the others are not."""
+
+
+def engines(recorded: RecordedRun) -> list[Finding]:
+    """Return what is wrong with engines and workers, and how much the framework's step time leaves out."""
+    return [*_load(recorded), *(_workers(recorded) or _busy(recorded)), *_left_out(recorded)]
+
+
+def _recent(recorded: RecordedRun, name: str) -> float:
+    series = recorded.series(name).finite if name else None
+    if series is None or len(series.steps) < _LEAST_STEPS:
+        return math.nan
+    return series.tail(_RECENT_STEPS).mean
+
+
+def _load(recorded: RecordedRun) -> list[Finding]:
+    cache, preempted = recorded.main.name("kv_cache"), recorded.main.name("preemptions")
+    waiting, running = recorded.main.name("requests_waiting"), recorded.main.name("requests_running")
+    full, lost = _recent(recorded, cache), _recent(recorded, preempted)
+    findings = []
+    if lost >= _LEAST_PREEMPTIONS:
+        at = f" with a KV cache that is {wording.percent(full)} full" if full >= _FULL else ""
+        findings.append(
+            _finding(
+                f"The engines preempted {wording.number(lost)} requests a step{at}.",
+                "Send fewer requests at once, or give the engine more memory: a preempted request starts again.",
+                (preempted, cache) if cache else (preempted,),
+                "warning" if full >= _FULL else "note",
+            )
+        )
+    queue, busy = _recent(recorded, waiting), _recent(recorded, running)
+    if busy > 0 and queue >= _WAITING * busy:
+        findings.append(
+            _finding(
+                f"{wording.number(queue)} requests waited in the engines while {wording.number(busy)} ran.",
+                "More engines, or more requests that run at once, would shorten the rollout.",
+                (waiting, running),
+            )
+        )
+    return findings
+
+
+def _workers(recorded: RecordedRun) -> list[Finding]:
+    """Return the worker of a role that generates much less than the others, by the spans of its trajectories."""
+    lines = [span for span in recorded.spans if span.kind == "trajectory"]
+    last = max((member.attempt for member in recorded.members), default=0)
+    findings = []
+    for role in dict.fromkeys(line.role for line in lines):
+        members = {member.rank for member in recorded.members if member.role == role and member.attempt == last}
+        counts = dict.fromkeys(sorted(members), 0) | {line.rank: line.number for line in lines if line.role == role}
+        total = sum(counts.values())
+        if len(counts) < 2 or total < _LEAST_SPANS * len(counts):
+            continue
+        rank = min(counts, key=counts.__getitem__)
+        fair = total / len(counts)
+        if counts[rank] >= _IDLE * fair:
+            continue
+        busiest = max(counts, key=counts.__getitem__)
+        few = "none" if not counts[rank] else wording.integer(counts[rank])
+        many = wording.count(counts[busiest], "trajectory", "trajectories")
+        text = f"{role} {busiest} generated {many}, {role} {rank} {few}"
+        finding = _finding(
+            f"{text[:1].upper()}{text[1:]}: routing.", "Look at how requests are spread over workers.", (), "warning"
+        )
+        evidence = Evidence(ranks=(rank, busiest), role=role, panel="engines")
+        findings.append(
+            Finding(
+                kind="engines",
+                severity=finding.severity,
+                sentence=finding.sentence,
+                advice=finding.advice,
+                sure="likely",
+                evidence=evidence,
+            )
+        )
+    return findings
+
+
+def _busy(recorded: RecordedRun) -> list[Finding]:
+    """Return the worker of a role that works nearly all the time while the others do not, by its phases."""
+    wall = sum(span.seconds for span in recorded.spans if span.kind == "step")
+    lines = [span for span in recorded.spans if span.kind == "phase" and span.role]
+    findings = []
+    for role in dict.fromkeys(line.role for line in lines):
+        shares: dict[int, float] = {}
+        for line in lines:
+            if line.role == role:
+                shares[line.rank] = shares.get(line.rank, 0.0) + line.seconds / wall if wall else 0.0
+        rank = max(shares, key=shares.__getitem__)
+        others = [share for other, share in shares.items() if other != rank]
+        if not others or not _BUSY <= shares[rank] <= 1 or max(others) > _NOT_BUSY * shares[rank]:
+            continue
+        rest = f"{role} {min(shares.keys() - {rank})}" if len(others) == 1 else f"the other {len(others)}"
+        text = f"{role} {rank} worked for {wording.percent(shares[rank])} of the time of steps"
+        findings.append(
+            Finding(
+                kind="engines",
+                severity="note",
+                sentence=f"{text[:1].upper()}{text[1:]}, {rest} for {wording.percent(float(np.median(others)))}.",
+                advice="Look at how requests are spread over workers, and at the longest completions.",
+                sure="likely",
+                evidence=Evidence(ranks=(rank,), role=role, panel="engines"),
+            )
+        )
+    return findings
+
+
+def _left_out(recorded: RecordedRun) -> list[Finding]:
+    """Return how much less the framework's own time of a step is than the wall time between steps."""
+    name = _own_step_time(recorded)
+    if not name:
+        return []
+    own = recorded.series(name).finite
+    walls = _walls(recorded)
+    steps, values = own.steps.tolist(), own.values.tolist()
+    pairs = [(value, walls[step]) for step, value in zip(steps, values, strict=True) if step in walls]
+    if len(pairs) < _LEAST_STEPS:
+        return []
+    parts = np.array([1 - value / wall for value, wall in pairs if wall > 0 and value > 0])
+    if not len(parts):
+        return []
+    share = float(np.median(parts))
+    if share < _LEFT_OUT:
+        return []
+    return [
+        _finding(
+            f"The framework's own step time ({name}) leaves out {wording.percent(share)} of the wall.",
+            "Compare with the time in no phase: sleep and wake-up of the engine, weight updates, evaluation.",
+            (name,),
+            "warning" if share >= _MUCH_LEFT_OUT else "note",
+        )
+    ]
+
+
+def _walls(recorded: RecordedRun) -> dict[int, float]:
+    """Return the seconds from the start of a step to that of the next one; of many steps, of some ranges."""
+    assert recorded.steps is not None
+    sampled = in_sample(recorded.steps.first, recorded.steps.last, _SAMPLED_STEPS, 3)
+    query = (
+        f"SELECT step, start_unix_nano AS began FROM spans WHERE name = '{semconv.SPAN_LOOP}' AND {sampled} ORDER BY 1"
+    )
+    seconds = recorded.run.sql(query)
+    steps, began = np.asarray(seconds["step"], np.int64), np.asarray(seconds["began"], np.int64)
+    # Only of neighbors: between two sampled ranges, the difference is that of many steps.
+    following = np.flatnonzero(np.diff(steps) == 1)
+    return dict(zip(steps[following].tolist(), (np.diff(began)[following] / 1e9).tolist(), strict=True))
+
+
+def _own_step_time(recorded: RecordedRun) -> str:
+    """Return the name of the step time that the framework logged; empty if it logged none."""
+    read = recorded.main.vocabulary.read
+    for name, measured in recorded.names.items():
+        reading = None if measured else read(name)
+        if reading is not None and (reading.metric, reading.factor, dict(reading.attributes)) == _STEP_TIME:
+            return name
+    return ""
+
+
+def _finding(sentence: str, advice: str, names: tuple[str, ...], severity: Severity = "note") -> Finding:
+    return Finding(
+        kind="engines",
+        severity=severity,
+        sentence=sentence,
+        advice=advice,
+        evidence=Evidence(names=names, panel="engines"),
+    )

@@ -1,0 +1,72 @@
+"""How much of the wall time of a run trained, and what the rest was lost to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_rl.look.insight.facts import Evidence, Finding
+from otel_rl.recorder.facts import wording
+from otel_rl.recorder.facts.goodput import HUNG, TRAINED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_rl.look.insight.recorded import RecordedRun
+
+_LEAST_STEPS = 5
+_LEAST = 0.01
+_WELL, _BAD = 0.7, 0.5
+_METRIC = "perf/goodput"
+
+
+class _Loss(NamedTuple):
+    """Wall time that did not train: in words, and what to do."""
+
+    name: str
+    advice: str = ""
+
+
+_START = "start"
+_LOSSES: dict[str, _Loss] = {
+    HUNG: _Loss("hung"),
+    "repeated": _Loss("repeated after a resume", "Write checkpoints more often."),
+    "down": _Loss("down between attempts", "Restart failed jobs automatically."),
+    _START: _Loss("before the first step"),  # no advice: a start is paid once, however long a run is
+    "between": _Loss("between steps", "Look at what the trainer does between two steps."),
+    "end": _Loss("after the last whole step"),
+    "open": _Loss("in the step that is open"),
+    "sync": _Loss(
+        "synchronizing weights", "Look at the way of the weights to the engines: group them, or send them over NCCL."
+    ),
+    "waiting": _Loss("waiting", "Balance rollout workers and trainers: one waits for the other."),
+    "evaluation": _Loss("evaluation", "Evaluate less often, or on fewer prompts."),
+    "checkpoint": _Loss("checkpoints", "Write checkpoints asynchronously."),
+    "none": _Loss("outside of phases", "Mark the rest of the step with `run.phase`."),
+    "other": _Loss("in other phases"),
+}
+
+
+def goodput(recorded: RecordedRun, parts: Mapping[str, float]) -> list[Finding]:
+    """Return the share of the wall time that trained, and the largest losses; all add up to 1."""
+    steps = recorded.steps
+    if not parts or steps is None or steps.number < _LEAST_STEPS:
+        return []
+    costs = {_LOSSES[key]: part for key, part in parts.items() if key in _LOSSES}
+    large = sorted((loss for loss in costs if costs[loss] >= _LEAST), key=lambda loss: (-costs[loss], loss.name))
+    lost = ", ".join(f"{wording.percent(costs[loss])} {loss.name}" for loss in large)
+    trained = parts.get(TRAINED, 0.0)
+    after_start = trained / max(1 - parts.get(_START, 0.0), trained, 1e-9)
+    advice = next((loss.advice for loss in large if loss is not _LOSSES[_START]), "")
+    return [
+        Finding(
+            kind="goodput",
+            severity="good" if after_start >= _WELL else "note" if after_start >= _BAD else "warning",
+            sentence=f"{wording.percent(trained)} of the time trained.{f' Lost: {lost}.' if lost else ''}",
+            advice=advice if after_start < _WELL else "",
+            evidence=Evidence(
+                steps=(steps.first, steps.last),
+                names=(_METRIC,) if _METRIC in recorded.names else (),
+                panel="goodput",
+            ),
+        )
+    ]

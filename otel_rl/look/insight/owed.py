@@ -1,0 +1,184 @@
+"""The waits of a run, and who owes them: from what its agents wrote last, without the archive."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.recorder.archive.now import Wait, read_now
+from otel_rl.recorder.archive.reports import reports_of
+from otel_rl.recorder.facts import wording
+from otel_rl.recorder.facts.standing import going, gone, how_gone, how_silent, lives, silent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from otel_rl.recorder.archive.runs import Place
+    from otel_rl.recorder.facts.signs import AgentReport
+
+_SERVER = re.compile(r":\d+$")
+_MOST = 12
+"""Sentences about waits of one kind."""
+_MOST_GROUPS = 3
+
+
+class Owed(msgspec.Struct, frozen=True, kw_only=True):
+    """The waits of a run."""
+
+    path: str  # the run directory
+    id: str  # identity of the run
+    is_live: bool  # whether it goes on; otherwise these are the waits of its last moment
+    at_unix_nano: int  # the time that this is said for: the present while it goes on, else when its agents wrote last
+    verdicts: tuple[str, ...]  # what can never end, and why, in words
+    sentences: tuple[str, ...]  # the other waits in words
+    waits: tuple[Wait, ...] = ()  # the waits, what can never end first
+
+
+def owed(place: Place, at: int | None = None) -> Owed:
+    """Return what a run waits for; `at` is the time in Unix nanoseconds."""
+    at = time.time_ns() if at is None else at
+    nows = read_now(place.path)
+    agents = reports_of(nows)
+    waits = sorted(
+        (wait for now in nows for wait in now.waits), key=lambda wait: (not wait.cause, wait.since_unix_nano)
+    )
+    ends = [process.outcome for now in nows for process in now.processes]
+    is_over = bool(ends) and None not in ends
+    has_agent = any(lives(agent, at) for agent in agents)
+    is_live = has_agent and not is_over
+    return Owed(
+        path=str(place.path),
+        id=place.id,
+        is_live=is_live,
+        at_unix_nano=at if is_live else max((now.time_unix_nano for now in nows), default=0),
+        verdicts=tuple(_cut(in_vain(waits))),
+        sentences=(
+            *_opening(agents, waits, at, is_over=is_over, has_agent=has_agent),
+            *of_waits([wait for wait in waits if not wait.cause]),
+        ),
+        waits=tuple(waits),
+    )
+
+
+def _opening(
+    agents: Sequence[AgentReport], waits: Sequence[Wait], at: int, *, is_over: bool, has_agent: bool
+) -> Iterator[str]:
+    if not agents:
+        yield "Nothing is known: no agent of this run has written anything."
+    elif is_over:
+        yield (
+            "The run has ended; this was open when its processes died."
+            if waits
+            else "The run has ended; nothing is owed."
+        )
+    elif not has_agent:
+        yield f"The agent has written nothing since {wording.clock(agents[0].time_unix_nano)}; this was open then."
+    elif not waits:
+        yield from (f"{reason}." for reason in [going(agents, at).reason] if reason)
+        yield "No process is known to wait for another one. If the run hangs, `otel-rl autopsy` looks at the stacks."
+    else:
+        missing = [
+            process for process in gone(agents) if f"{process.role or 'rank'} {process.rank}" not in _culprits(waits)
+        ]
+        if missing:
+            yield f"{how_gone(missing, agents)}."
+        if quiet := silent(agents, at):
+            yield f"{how_silent(quiet)}."
+
+
+def of_waits(waits: Sequence[Wait]) -> Iterator[str]:
+    """Yield waits in words."""
+    groups = [wait for wait in waits if wait.kind == "group"]
+    queues = [wait for wait in waits if wait.kind == "queue" and not groups]
+    yield from _of_groups(groups)
+    others = [wait for wait in waits if wait.kind not in ("group", "queue") and not (groups and wait.group)]
+    yield from _cut([f"{_sentence(queue)}." for queue in (*queues, *others)])
+
+
+def _cut(sentences: Sequence[str]) -> Iterator[str]:
+    yield from sentences[:_MOST]
+    if len(sentences) > _MOST:
+        yield f"{wording.count(len(sentences) - _MOST, 'more wait')}: see --json."
+
+
+def _culprits(waits: Sequence[Wait]) -> set[str]:
+    return {name for wait in waits for name in wait.culprits}
+
+
+def in_vain(waits: Sequence[Wait]) -> list[str]:
+    """Return what can never end, for each reason the wait that is nearest to it."""
+    reasons: dict[object, list[Wait]] = {}
+    for wait in (wait for wait in waits if wait.cause):
+        reasons.setdefault((wait.cause, wait.culprits), []).append(wait)
+    return [_sentence_in_vain(min(waits, key=_distance), len(waits) - 1) for waits in reasons.values()]
+
+
+def _distance(wait: Wait) -> tuple[bool, bool]:
+    """Return how far a wait is from its reason; a trajectory says more than the queue that lacks it."""
+    return {*wait.culprits}.isdisjoint(wait.debtors), wait.kind == "queue"
+
+
+def why_endless(wait: Wait) -> str:
+    """Return why a wait can never end; empty if it can."""
+    culprit = wait.culprits[0] if wait.culprits else ""
+    match wait.cause:
+        case "":
+            return ""
+        case "circle":
+            return f"{wording.names(wait.culprits, 4)} wait for each other in a circle"
+        case "ended":
+            return f"{culprit} has ended"
+        case "dead":
+            return f"nobody listens at {culprit}" if _SERVER.search(culprit) else f"{culprit} is dead"
+
+
+def _sentence_in_vain(wait: Wait, others: int) -> str:
+    more = f" ({wording.count(others, 'other wait')} for the same reason)" if others else ""
+    return f"{_sentence(wait, ' in vain')}: {why_endless(wait)}{more}."
+
+
+def _sentence(wait: Wait, how: str = "") -> str:
+    verb = "wait" if wait.waiters > 1 else "waits"
+    return f"{_who(wait)} {verb}{how} for {awaited(wait)}, since {wording.clock(wait.since_unix_nano)}"
+
+
+def _of_groups(groups: Sequence[Wait]) -> Iterator[str]:
+    """Yield which groups are owed in each step."""
+    for step in dict.fromkeys(group.step for group in groups):
+        of_step = [group for group in groups if group.step == step]
+        named = [_group(wait) for wait in of_step[:_MOST_GROUPS]]
+        if len(of_step) > _MOST_GROUPS:
+            named.append(f"and {wording.count(len(of_step) - _MOST_GROUPS, 'more trajectory', 'more trajectories')}")
+        count = len({wait.subject for wait in of_step})
+        who = of_step[0].waiter if step is None else f"step {step}"
+        yield f"{who} is owed {count:,} of {wording.count(max(count, of_step[0].groups), 'group')}: {'; '.join(named)}."
+
+
+def _group(wait: Wait) -> str:
+    parts = (wait.subject, *wait.debtors[:1], wait.doing, f"since {wording.clock(wait.since_unix_nano)}")
+    return ", ".join(part for part in parts if part)
+
+
+def _who(wait: Wait) -> str:
+    step = "" if wait.step is None else f" (step {wait.step})"
+    more = f" and {wording.count(wait.waiters - 1, 'other')}" if wait.waiters > 1 else ""
+    return f"{wait.waiter}{more}{step}"
+
+
+def awaited(wait: Wait) -> str:
+    """Return what a process waits for, and who owes it."""
+    debtors = wording.names(wait.debtors)
+    of_group = f" of {wait.group}" if wait.group else ""
+    texts = {
+        "ticket": f"{debtors or 'somebody unknown'} in {wait.subject}",
+        "request": f"{wait.subject}{of_group} from {debtors}",
+        "tool": f"{wait.subject}{of_group}",
+        "group": f"{wait.subject} from {debtors}",
+        "collective": f"{debtors} in {wait.subject}",
+        "sync": f"{debtors} to get its weights in {wait.subject}",
+        "queue": f"a trajectory of {debtors} in {wait.subject}",
+    }
+    return texts[wait.kind]

@@ -1,0 +1,96 @@
+"""Where the time went: the own time of each phase, the time outside of any, and the time that the run hung."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from otel_rl.look.insight.facts import PhaseShare
+from otel_rl.look.insight.own_times import IN_STEPS, own_ns, own_within
+from otel_rl.recorder.facts.goodput import HUNG
+from otel_rl.recorder.facts.own_time import closed
+from otel_rl.semconv.phase_categories import category_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from otel_rl.look.insight.recorded import RecordedRun
+
+_NS = 1e9
+_ROUNDING = 1e-6
+"""Share of the time up to which sums of floats differ."""
+
+
+class PhaseTimes(NamedTuple):
+    """The time of processes in steps, over all of them: own seconds by phase, without a name outside of any."""
+
+    seconds: dict[str, float]
+    hung: float  # seconds of phases in which no rank made progress; they count as hung, not as the phase's
+    ranks: int  # number of processes with phases
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return sum(self.seconds.values()) + self.hung
+
+
+def phase_times(recorded: RecordedRun) -> PhaseTimes:
+    """Return the time of the trainer's ranks by phase; of all processes, if the ranks have no phases."""
+    if recorded.steps is None:
+        return PhaseTimes({}, 0.0, 0)
+    spans = f"{IN_STEPS} AND {recorded.whole_steps}"
+    own = own_ns(recorded.run, spans)
+    # Without a role, rows come first.
+    by_phase = recorded.run.sql(f"""SELECT role IS NOT NULL AS has_role, phase, sum({own})::DOUBLE / {_NS} AS seconds
+        FROM spans WHERE {spans} GROUP BY ALL ORDER BY 1, 2""")
+    if not len(by_phase):
+        return PhaseTimes({}, 0.0, 0)
+    has_role = bool(by_phase["has_role"][0])
+    spans += "" if has_role else " AND role IS NULL"
+    phases = zip(by_phase["phase"].tolist(), by_phase["seconds"].tolist(), by_phase["has_role"].tolist(), strict=True)
+    seconds = {phase: spent for phase, spent, of_role in phases if of_role == has_role}
+    who = "(coalesce(role, ''), coalesce(rank, 0))"
+    ranks = recorded.run.sql(f"SELECT count(DISTINCT {who}) AS n FROM spans WHERE {spans}")
+    number = int(ranks["n"][0])
+    total = _seconds_of_steps(recorded, spans, who)
+    hung = 0.0
+    for hang in recorded.hung:
+        for (_, phase), nanoseconds in own_within(recorded.run, spans, hang).items():
+            seconds[phase] = max(0.0, seconds.get(phase, 0.0) - nanoseconds / _NS)
+            hung += nanoseconds / _NS
+    return PhaseTimes(closed(seconds.items(), total - hung), hung, number)
+
+
+def shares_of(times: PhaseTimes) -> tuple[PhaseShare, ...]:
+    """Return the shares of phases, of the time outside of any and of hangs, the largest first; they sum to 1."""
+    total = times.total
+    spent = [(name, category_of(name) if name else "none", seconds) for name, seconds in times.seconds.items()]
+    shares = [
+        PhaseShare(name=name, category=category, seconds=seconds / times.ranks, share=seconds / total)
+        for name, category, seconds in (*spent, (HUNG, "hung", times.hung))
+        if seconds > _ROUNDING * total
+    ]
+    return tuple(sorted(shares, key=lambda share: (-share.share, share.name)))
+
+
+def by_category(shares: Iterable[PhaseShare]) -> Mapping[str, float]:
+    """Return the share of each category."""
+    seconds: dict[str, float] = defaultdict(float)
+    for share in shares:
+        seconds[share.category] += share.share
+    return seconds
+
+
+def _seconds_of_steps(recorded: RecordedRun, spans: str, who: str) -> float:
+    """Return the time of all steps, times the processes that have phases in them."""
+    steps = recorded.run.sql(f"SELECT step, count(DISTINCT {who}) AS n FROM spans WHERE {spans} GROUP BY 1 ORDER BY 1")
+    times = recorded.step_times.finite
+    if not times:
+        return 0.0
+    numbers, places = np.unique(times.steps), np.searchsorted(times.steps, steps["step"])
+    known = np.isin(steps["step"], numbers)
+    # The archive may have a row for every tenth step only: the others take as long on average.
+    seconds = np.where(known, times.values[np.minimum(places, len(times.values) - 1)], times.mean)
+    return float(seconds @ np.asarray(steps["n"], np.float64))

@@ -1,0 +1,84 @@
+"""The parts of the page in their order: what is readable without scripts, and the places where scripts draw."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_rl.look.page import about
+from otel_rl.look.page.autopsy import autopsy_of
+from otel_rl.look.page.markup import Markup, joined, tag
+from otel_rl.look.page.reasons import reasons_of
+from otel_rl.look.page.verdict import header_of, section, sentences_of, verdict_of
+from otel_rl.recorder.facts import wording
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_rl.look.insight import Facts
+    from otel_rl.look.reader.runs import RunReader
+
+_PARTS = (
+    ("curves", "Curves"),
+    ("phases", "Time per step"),
+    ("why", "Slow steps"),
+    ("timeline", "Timeline"),
+    ("waiting", "Waiting"),
+    ("memory", "Memory"),
+    ("engines", "Engines"),
+    ("goodput", "Goodput"),
+    ("machines", "GPUs and host"),
+    ("events", "Events"),
+    ("data", "Samples"),
+    ("parameters", "Parameters"),
+    ("environment", "Environment"),
+    ("recording", "Recording"),
+)
+"""The parts below the verdict, and their titles."""
+_NO_SCRIPTS = "The charts need JavaScript. The findings and the tables do not. The page makes no request."
+
+
+def body_of(run: RunReader, path: Path, facts: Facts, origin: int, made: int, events: Markup) -> Markup:
+    """Return the body of the page."""
+    autopsy = autopsy_of(path)
+    shown = _PARTS if autopsy is None else (("autopsy", "Autopsy"), *_PARTS)
+    links = joined(*(tag("a", title, href=f"#at={identity}") for identity, title in shown))
+    where = tag("div", tag("p", "", id="where", role="status"), tag("div", id="brush"), class_="follow", id="follow")
+    contents = {
+        "autopsy": autopsy or joined(),
+        "phases": joined(sentences_of(facts, "time", "change"), _place("phases"), _shares(facts)),
+        "why": reasons_of(run),
+        "waiting": joined(sentences_of(facts, "straggler"), _place("waiting")),
+        "memory": joined(sentences_of(facts, "memory"), _place("memory")),
+        "engines": joined(sentences_of(facts, "engines"), _place("engines")),
+        "events": events,
+        "goodput": joined(sentences_of(facts, "goodput"), _place("goodput")),
+        "data": joined(sentences_of(facts, "data"), _place("data")),
+        "parameters": about.values_of(run.parameters, "Parameters"),
+        "environment": joined(sentences_of(facts, "environment"), about.values_of(run.environment, "Environment")),
+        "recording": joined(about.recording_of(run, path), tag("h3", "Processes"), about.processes_of(run, origin)),
+    }
+    parts = [section(name, title, contents.get(name, _place(name))) for name, title in shown]
+    return joined(
+        header_of(facts.summary, made),
+        tag("noscript", tag("p", _NO_SCRIPTS, class_="note")),
+        tag("nav", links, aria_label="Parts of the page"),
+        tag("main", verdict_of(facts), where, *parts, class_="incomplete" if run.damaged or run.holes else None),
+        tag("footer", tag("p", "Made by otel-rl from the archive of the run. This file makes no request.")),
+        tag("div", "", id="hint", role="tooltip", hidden=True),
+    )
+
+
+def _place(identity: str) -> Markup:
+    return tag("div", id=f"draw-{identity}", class_="draw")
+
+
+def _shares(facts: Facts) -> Markup:
+    """Return where the time of all steps went, as a table."""
+    if not facts.shares:
+        return joined()
+    lines = [
+        (share.name or "not in any phase", share.category, wording.seconds(share.seconds), wording.percent(share.share))
+        for share in facts.shares
+    ]
+    table = about.table_of(("phase", "category", "time", "share"), lines, "Shares of phases", numbers=(2, 3))
+    return tag("details", tag("summary", "As a table: shares over all steps, time averaged over ranks"), table)

@@ -1,0 +1,96 @@
+"""A comparison of runs as a page without scripts: what it says, the curves of both sides, and the numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from otel_rl.look.insight.compare.sides import Sides
+from otel_rl.look.insight.compare.texts import difference_of, label_of, method_of, names_of, phases_of, values_of
+from otel_rl.look.page.about import table_of
+from otel_rl.look.page.document import still
+from otel_rl.look.page.markup import Markup, joined, tag
+from otel_rl.look.page.verdict import section
+from otel_rl.recorder.facts import wording
+from otel_rl.recorder.facts.ranges import value_range
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_rl.look.insight.compare.comparison import Comparison
+    from otel_rl.look.insight.series import Series
+    from otel_rl.look.reader.runs import RunReader
+
+_WIDTH, _HEIGHT, _LEFT = 640, 120, 70
+"""The size of a chart, and the room for the numbers of its axis, in units of the drawing."""
+_MOST_POINTS = 300
+_METRICS = ("metric", "base", "new", "difference (95 %)")
+_PHASES = ("phase", "base", "new", "difference")
+_SIGNS = {"beyond": "✗", "unknown": "?", "within": "✓"}
+
+
+def comparison_page(comparison: Comparison, base: Sequence[RunReader], new: Sequence[RunReader]) -> str:
+    """Return the page of a comparison of runs."""
+    sides = Sides(base, new, by_tokens=comparison.by == "tokens")
+    gates = [tag("li", f"{_SIGNS[gate.decision]} {gate.sentence}", class_="finding-line") for gate in comparison.gates]
+    sentences = [tag("li", sentence, class_="finding-line") for sentence in comparison.sentences]
+    names = [(f"base: {names_of(comparison.base)}", ""), (f"new: {names_of(comparison.new)}", "new")]
+    keys = [tag("p", tag("i", "", class_=f"key {kind}".strip()), " ", name) for name, kind in names]
+    curves = [_chart(label_of(metric), sides, metric.metric) for metric in comparison.metrics]
+    metrics = [(label_of(metric), *values_of(metric), difference_of(metric)) for metric in comparison.metrics]
+    changes = [tag("li", change) for change in comparison.changes]
+    body = joined(
+        tag("header", tag("div", tag("h1", "Comparison of runs"), *keys, class_="title")),
+        tag(
+            "main",
+            section("verdict", "Verdict", tag("ul", *gates, *sentences, class_="findings")),
+            section("curves", "Both sides", tag("div", *curves, class_="multiples wide")),
+            section("metrics", "Metrics", table_of(_METRICS, metrics, "Metrics", numbers=(1, 2))),
+            section("phases", "Phases", table_of(_PHASES, [*phases_of(comparison)], "Phases", numbers=(1, 2, 3))),
+            section("changed", "Changed", tag("ul", *changes) if changes else tag("p", "Nothing.", class_="note")),
+        ),
+        tag("footer", *(tag("p", sentence) for sentence in method_of(comparison))),
+    )
+    return still("Comparison of runs · otel-rl", body)
+
+
+def _chart(title: str, sides: Sides, metric: str) -> Markup:
+    """Return the values of a metric by step, a line for each run."""
+    _, base, new = sides.metric(metric)
+    lines = [(curve.finite, kind) for side, kind in ((base, ""), (new, "new")) for curve in side if curve.finite]
+    if not lines:
+        return joined()
+    steps, values = (np.concatenate([getattr(curve, part) for curve, _ in lines]) for part in ("steps", "values"))
+    low, high, _ = value_range(values.tolist())
+    first, last = int(steps.min()), int(steps.max())
+    drawn = [
+        tag("polyline", points=_points(curve, (first, last), (low, high)), class_=kind or None) for curve, kind in lines
+    ]
+    bottom = str(_HEIGHT - 20)
+    axis = [
+        tag("line", x1=str(_LEFT), x2=str(_WIDTH), y1=bottom, y2=bottom),
+        tag("text", wording.number(high), x="0", y="12"),
+        tag("text", wording.number(low), x="0", y=bottom),
+        tag("text", wording.integer(first), x=str(_LEFT), y=str(_HEIGHT - 4)),
+        tag("text", wording.integer(last), x=str(_WIDTH), y=str(_HEIGHT - 4), text_anchor="end"),
+    ]
+    size = f"0 0 {_WIDTH} {_HEIGHT}"
+    chart = tag("svg", *axis, *drawn, viewBox=size, class_="pair", role="img", aria_label=f"{title} by step")
+    return tag("figure", tag("figcaption", tag("span", title, class_="metric")), chart)
+
+
+def _points(series: Series, steps: tuple[int, int], values: tuple[float, float]) -> str:
+    """Return a line through the means of neighboring steps."""
+    parts = min(len(series.steps), _MOST_POINTS)
+    at = [float(block.mean()) for block in np.array_split(series.steps, parts)]
+    means = [float(block.mean()) for block in np.array_split(series.values, parts)]
+    wide, tall = max(1, steps[1] - steps[0]), (values[1] - values[0]) or 1.0
+    places = (
+        (
+            _LEFT + (_WIDTH - _LEFT) * (x - steps[0]) / wide,
+            4 + (_HEIGHT - 26) * min(1.0, max(0.0, (values[1] - y) / tall)),
+        )
+        for x, y in zip(at, means, strict=True)
+    )
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)

@@ -1,0 +1,68 @@
+"""The file: its parts in their order, and the policy that lets a browser run nothing else and load nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from otel_rl.look.page.markup import Markup, data_block, joined, tag
+from otel_rl.look.page.scripts import asset, script
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_STYLES = ("uplot.css", "page.css", "parts.css", "timeline.css")
+TIMELINE = "timeline"
+"""The largest part comes last, so that all others are shown before it is read."""
+
+
+def document(title: str, body: Markup, data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the text of the page.
+
+    Args:
+        title: Its title.
+        body: What is readable without scripts.
+        data: What the scripts draw, by part.
+    """
+    text = f"/*! uPlot:\n{asset('uplot.license.txt')}*/\n{asset('uplot.js')}\n{script('main')}"
+    yield _begin(title, body, text)
+    for part, value in data.items():
+        if part != TIMELINE:
+            yield data_block(f"data-{part}", value)
+    yield f"<script>{text}</script>\n"  # with any other character between the tags, the policy would refuse it
+    if TIMELINE in data:
+        yield data_block(f"data-{TIMELINE}", data[TIMELINE])
+    yield "</body>\n</html>\n"
+
+
+def still(title: str, body: Markup) -> str:
+    """Return the text of a page without scripts."""
+    return f"{_begin(title, body)}</body>\n</html>\n"
+
+
+def _begin(title: str, body: Markup, scripts: str = "") -> str:
+    """Return the head of a page, whose policy allows its own style and script alone, and its body."""
+    style = "\n".join(map(asset, _STYLES))
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            *([f"script-src '{_hash(scripts)}'"] if scripts else []),
+            f"style-src '{_hash(style)}'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+    head = joined(
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", title),
+        Markup(f"<style>{style}</style>"),
+    )
+    return f'<!doctype html>\n<html lang="en">\n<head>{head}</head>\n<body>\n{body}\n'
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

@@ -1,0 +1,188 @@
+"""The intact files of an archive at one time, listed once for each query."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_rl.look.reader.valid import literal
+from otel_rl.recorder.archive import files
+from otel_rl.recorder.archive.columns import steps_in
+from otel_rl.recorder.archive.tables import MESSAGES, ROWS, SQL, STEPS
+from otel_rl.recorder.errors.sinks import log_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from otel_rl.recorder.archive.files import File
+    from otel_rl.recorder.archive.tables import ArchiveTable
+
+logger = log_of(__name__)
+_TRIES = 3
+_ANY_STEP = range(1 << 63)
+_checked: dict[tuple[Path, int, int, int], bool] = {}
+"""Whether a file with this path, inode, size and time of change is intact, so that it is read once per process."""
+
+
+class Hole(NamedTuple):
+    """Items of a table that no intact file has: from `first` up to, but without, `end`."""
+
+    machine: str
+    """The folder of the machine in the archive."""
+    table: str
+    """Name of the table."""
+    first: int
+    """Number of the first item, counted from the start of the run."""
+    end: int
+    """Number after the last item."""
+
+
+class Folder(NamedTuple):
+    """The folder of a machine in the archive of a run, and the number of the run."""
+
+    origin: int
+    machine: str
+    path: Path
+
+
+class _Intact(NamedTuple):
+    """The files that together have the items of a table once: those to be read, and what is missing."""
+
+    files: list[File]
+    damaged: list[Path]
+    holes: list[tuple[int, int]]
+
+
+class Snapshot:
+    """The files of all runs, each table as it is when it is first asked for.
+
+    Its methods raise `OSError` if a file was deleted in the meantime, or cannot be read: make another one.
+
+    Args:
+        folders: The folders of the machines.
+        steps: The steps whose messages are wanted; all by default. The other files, which are large, are not read.
+    """
+
+    def __init__(self, folders: Sequence[Folder], steps: Sequence[range] | None = None) -> None:
+        self._folders, self._steps = folders, steps
+        self._found: dict[ArchiveTable, list[tuple[Folder, _Intact]]] = {}
+
+    def damaged(self, table: ArchiveTable) -> list[Path]:
+        """Return the damaged files of a table."""
+        return [path for _, intact in self._intact(table) for path in intact.damaged]
+
+    def holes(self, table: ArchiveTable) -> list[Hole]:
+        """Return the ranges that no intact file of a table has."""
+        return [
+            Hole(folder.machine, table.name, first, end)
+            for folder, intact in self._intact(table)
+            for first, end in intact.holes
+        ]
+
+    def steps_of_messages(self) -> list[range]:
+        """Return the steps of each file of messages, from the first to the last; a file without a note may have any."""
+        listed = (file for folder in self._folders for file in files.covering(_listed(folder.path, MESSAGES)))
+        return [steps_in(file.path) or _ANY_STEP for file in listed]
+
+    def lines(self, table: ArchiveTable) -> str:
+        """Return the query for all lines of a table, with the number of the run in `origin`.
+
+        The files are listed in it: a glob would see a line twice while files are merged.
+        """
+        types = ", ".join(f"NULL::{SQL[column.kind]} AS {column.name}" for column in table.columns)
+        query = f"SELECT {types}, NULL::VARCHAR AS machine, NULL::INTEGER AS origin WHERE false"
+        chosen = [(folder, file) for folder, intact in self._intact(table) for file in intact.files]
+        if chosen:
+            paths, names = (
+                ", ".join(literal(text) for text in texts)
+                for texts in ([str(file.path) for _, file in chosen], [folder.machine for folder, _ in chosen])
+            )
+            origins = ", ".join(str(folder.origin) for folder, _ in chosen)
+            number = "[(file_index + 1)::BIGINT]"
+            # By its default, DuckDB takes a folder in the path, such as a run directory `step=9`, for the column `step`
+            # of all lines (test_a_run_directory_that_looks_like_a_partition).
+            query += (
+                f" UNION ALL BY NAME SELECT *, [{names}]{number} AS machine, [{origins}]{number} AS origin"
+                f" FROM read_parquet([{paths}], union_by_name = true, hive_partitioning = false)"
+            )
+        columns = ", ".join(column.name for column in table.columns)
+        return f"SELECT {columns}, machine, origin FROM ({query})"
+
+    @property
+    def paths(self) -> list[Path]:
+        """The intact files of the tables that were asked for."""
+        return [file.path for folders in self._found.values() for _, intact in folders for file in intact.files]
+
+    def _intact(self, table: ArchiveTable) -> list[tuple[Folder, _Intact]]:
+        if table not in self._found:
+            steps = self._steps if table.states_steps else None
+            self._found[table] = [(folder, _intact(folder.path, table, steps)) for folder in self._folders]
+        return self._found[table]
+
+
+def _intact(place: Path, table: ArchiveTable, steps: Sequence[range] | None) -> _Intact:
+    """Return the intact files of a table in the folder of a machine that may have some steps.
+
+    Raises:
+        OSError: A file was deleted in the meantime, or cannot be read: list again.
+    """
+    every = _listed(place, table)
+    if steps is not None:
+        every = [file for file in every if _may_have(steps_in(file.path) or _ANY_STEP, steps)]
+    damaged: list[Path] = []
+    chosen = files.covering(every)
+    with ThreadPoolExecutor() as pool:  # neither reading nor a checksum holds the interpreter
+        list(pool.map(_is_intact, chosen))
+    while bad := [file for file in chosen if not _is_intact(file)]:
+        damaged += (file.path for file in bad)
+        every = [file for file in every if file not in bad]
+        chosen = files.covering(every)  # young files may have what a damaged sealed one lost
+    holes = files.holes(chosen)
+    reached = chosen[-1].end if chosen else 0
+    ends = [int(path.name.split(".")[0].split("-")[1]) for path in damaged]
+    if table is ROWS:  # their lines of `steps`, with the same ranges, are written after them
+        ends += [file.end for file in _every(place, STEPS)]
+    end = max(ends, default=0)
+    return _Intact(chosen, damaged, [*holes, (reached, end)] if end > reached else holes)
+
+
+def _may_have(stated: range, steps: Sequence[range]) -> bool:
+    return any(stated[0] <= asked[-1] and asked[0] <= stated[-1] for asked in steps)
+
+
+def _listed(place: Path, table: ArchiveTable) -> list[File]:
+    """Return the files of a table, young ones first; of `rows`, the files whose lines of `steps` are written.
+
+    The writer writes the values of rows before their lines of `steps`: without a line, nothing says which history a
+    value is part of.
+    """
+    for _ in range(_TRIES):
+        listed = _every(place, table)
+        if table is not ROWS:
+            break
+        complete = {file[:2] for file in _every(place, STEPS)}
+        listed = [file for file in listed if file[:2] in complete]
+        if {file[:2] for file in files.covering(listed)} == {file[:2] for file in files.of_table(place, STEPS.name)}:
+            break
+    return listed
+
+
+def _every(place: Path, table: ArchiveTable) -> list[File]:
+    young = files.listed(place / files.TAIL / table.name)  # first: it is deleted after a sealed one has its items
+    return [*young, *files.listed(place / table.name)]
+
+
+def _is_intact(file: File) -> bool:
+    stat = file.path.stat()
+    # The time of change, which copies cannot set as they do that of modification: a file with another content is read
+    # again.
+    key = file.path, stat.st_ino, stat.st_size, stat.st_ctime_ns
+    if key not in _checked:
+        try:
+            files.check(file)
+            _checked[key] = True
+        except (files.DamagedError, PermissionError) as error:
+            logger.warning("%s; it is left out", error)
+            _checked[key] = False
+    return _checked[key]

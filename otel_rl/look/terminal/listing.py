@@ -1,0 +1,240 @@
+"""The runs below a directory, as `otel-rl ls` lists them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from otel_rl.cli.extras import absent_package
+from otel_rl.cli.lines import StyledText, fit_line, line, safe, width
+from otel_rl.look.terminal import drawing, words
+from otel_rl.look.terminal.present import present_of
+from otel_rl.recorder.archive.runs import places_of
+from otel_rl.recorder.convert.cells import fit, right
+from otel_rl.recorder.facts import wording
+from otel_rl.recorder.facts.states import State
+from otel_rl.semconv.main_metrics import STEP_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from otel_rl.cli.lines import Line
+    from otel_rl.look.terminal.present import RunPresent
+    from otel_rl.recorder.archive.now import Curve
+    from otel_rl.recorder.archive.runs import Place
+
+_NS = 1e9
+_METRICS = 3
+_CURVE = 7
+_SENTENCES = 3
+_VERDICTS_S = 2.0
+"""Seconds for reading the facts of the newest runs."""
+_LEAST_VERDICT = 20
+_WIDE = 110
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in the list, as `otel-rl ls` prints it for programs."""
+
+    path: str  # the run directory
+    id: str  # identity of the run
+    project: str  # its project
+    name: str  # its display name
+    state: State  # its state
+    reason: str  # why it is in this state; of a live one, what it lacks
+    last_unix_nano: int  # its last sign of life; 0 if there is none
+    steps: int  # number of steps in the valid history
+    total_steps: int | None  # number of steps that its parameters announce
+    last_step: int | None  # its last step
+    recent_step_seconds: float | None  # median time of the last 20 steps; `None` if it is unknown
+    recent_longest_phase: str  # where most time of the last 20 steps went; empty if unknown
+    recent_longest_share: float | None  # its share of that time
+    verdict: tuple[str, ...] | None  # the first three sentences of its facts; `None` if there was no time for them
+    metrics: dict[str, float | None]  # the last values of the main metrics; `None` is one that is not finite
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs below directories, the one with the last sign of life first."""
+
+    runs: tuple[Listed, ...]
+
+
+def runs_below(directories: Iterable[Path], at: int | None = None) -> list[RunPresent]:
+    """Return the runs at or below directories, the one with the last sign of life first; `at` is the time."""
+    at = time.time_ns() if at is None else at
+    runs = []
+    for directory in directories:
+        try:
+            places = places_of(directory)
+        except FileNotFoundError:
+            continue
+        runs += [_read(place, at) for place in places]
+    return sorted(runs, key=lambda run: (-run.last_unix_nano, run.project, run.name))
+
+
+def _read(place: Place, at: int) -> RunPresent:
+    """Return the present of a run, from what it recorded if no agent left a summary and there is what reads it."""
+    present = present_of(place, at)
+    if present.is_complete:
+        return present
+    try:
+        from otel_rl.look.terminal.past import present_of_archive  # loads DuckDB, which takes longer than all others
+    except ModuleNotFoundError as error:
+        if not absent_package(error):
+            raise
+        unread = "to read its records: pip install 'otel-rl[look]'"
+        is_known = present.state != "lost"
+        return present if is_known else replace(present, reason=unread, sentence=f"{unread[:1].upper()}{unread[1:]}.")
+    return present_of_archive(place, at)
+
+
+def verdicts_of(runs: Iterable[RunPresent], at: int, most_seconds: float = _VERDICTS_S) -> dict[str, tuple[str, ...]]:
+    """Return the first sentences of the facts of runs by their paths, of as many as there is time for.
+
+    There are none if the packages that read archives are not installed.
+    """
+    verdicts: dict[str, tuple[str, ...]] = {}
+    try:
+        from otel_rl.look.insight import facts_of
+        from otel_rl.look.reader.runs import open_run  # loads DuckDB
+    except ModuleNotFoundError as error:
+        if not absent_package(error):
+            raise
+        return verdicts
+    until = time.monotonic() + most_seconds
+    for run in runs:
+        if time.monotonic() >= until:
+            break
+        with contextlib.suppress(OSError):  # somebody may delete a run that is listed
+            facts = facts_of(open_run(run.path), at_unix_nano=at)
+            verdicts[run.path] = tuple(finding.sentence for finding in facts.findings[:_SENTENCES])
+    return verdicts
+
+
+def first_sentences(runs: Iterable[RunPresent], verdicts: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Return what is to be read first of each run by its path: its verdict, else how it stands."""
+    return {run.path: next(iter(verdicts.get(run.path, ())), run.sentence) for run in runs}
+
+
+def listed(run: RunPresent, verdict: tuple[str, ...] | None = None) -> Listed:
+    """Return a run as the list has it, with the first sentences of its facts."""
+    progress = run.progress
+    total = sum(share.seconds for share in progress.recent_shares)
+    longest = next((share for share in progress.recent_shares if share.name), None)
+    return Listed(
+        path=run.path,
+        id=run.id,
+        project=run.project,
+        name=run.name,
+        state=run.state,
+        reason=run.reason,
+        last_unix_nano=run.last_unix_nano,
+        steps=progress.steps,
+        total_steps=progress.total_steps,
+        last_step=progress.last_step,
+        recent_step_seconds=progress.recent_step_seconds,
+        recent_longest_phase=longest.name if longest else "",
+        recent_longest_share=longest.seconds / total if longest and total > 0 else None,
+        verdict=verdict,
+        metrics={curve.name: curve.points[-1][1] for curve in progress.curves if curve.points},
+    )
+
+
+def table(runs: Sequence[RunPresent], cells: int, at: int, sentences: Mapping[str, str] | None = None) -> list[Line]:
+    """Draw the list; where there is not enough room, columns at the right are left out.
+
+    Args:
+        runs: The runs.
+        cells: The width.
+        at: The time, in Unix nanoseconds.
+        sentences: What is to be read first of each run, by its path; it takes the room of phases and metrics.
+    """
+    columns = [
+        _column(
+            "RUN", [StyledText(f"{safe(run.project)}/{safe(run.name)}", "bold") for run in runs], max(18, cells // 3)
+        ),
+        _column("STATE", [_state(run) for run in runs]),
+        _column("STEPS", [StyledText(steps_of(run)) for run in runs], is_number=True),
+        _column("SEEN", [StyledText(words.last_seen(run.last_unix_nano, at), "dim") for run in runs], is_number=True),
+    ]
+    if sentences is None or cells >= _WIDE:
+        columns.append(_column("STEP TIME", [_step_time(run) for run in runs]))
+    if sentences is None:
+        columns.append(_column("TIME GOES TO", [_goes_to(run) for run in runs]))
+        columns += [_metric(runs, number) for number in range(_METRICS)]
+    else:
+        room = cells - sum(width(column[0]) + 2 for column in columns)
+        texts = [StyledText(safe(sentences.get(run.path, ""))) for run in runs]
+        columns.append(_column("VERDICT", texts, max(_LEAST_VERDICT, room)))
+    rows: list[list[StyledText]] = [[] for _ in range(len(runs) + 1)]
+    left = cells
+    for column in columns:
+        size = width(column[0]) + 2
+        if size > left + 2 or not any(span.text.strip() for cell in column[1:] for span in cell):
+            continue
+        left -= size
+        for row, cell in zip(rows, column, strict=True):
+            row += [*cell, StyledText("  ")]
+    return [fit_line(row, cells) for row in rows]
+
+
+def _column(head: str, texts: Sequence[StyledText], most: int = 30, *, is_number: bool = False) -> list[Line]:
+    """Return the cells of a column, all of the same size."""
+    size = min(most, max([len(head), *(width((text,)) for text in texts)]))
+    put = right if is_number else fit
+    return [line((put(head, size), "dim")), *((text._replace(text=put(text.text, size)),) for text in texts)]
+
+
+def _metric(runs: Sequence[RunPresent], number: int) -> list[Line]:
+    """Return the column of one of the main metrics: name, curve and last value."""
+    curves = [next(iter(_metrics(run)[number : number + 1]), None) for run in runs]
+    names = [words.tail(curve.name, 16) if curve else "" for curve in curves]
+    of_name = min(16, max([0, *map(len, names)]))
+    rows: list[Line] = [(StyledText(" " * (of_name + 17)),)]
+    for name, curve in zip(names, curves, strict=True):
+        points = [value for _, value in curve.points] if curve else []
+        last = words.number(points[-1]) if points else ""
+        shape = fit(drawing.sparkline(points, _CURVE), _CURVE)
+        rows.append(
+            (StyledText(fit(name, of_name) + " ", "dim"), StyledText(shape), StyledText(right(last, 16 - _CURVE)))
+        )
+    return rows
+
+
+def steps_of(run: RunPresent) -> str:
+    """Return how many steps a run has, of how many."""
+    progress = run.progress
+    if not run.is_complete:
+        return "unknown"
+    total = f" of {progress.total_steps:,}" if progress.total_steps else ""
+    return f"{progress.steps:,}{total}" if progress.steps else "no step yet"
+
+
+def _state(run: RunPresent) -> StyledText:
+    """Return the state, whether a process is lacking, and whether the last value of a main metric is not finite."""
+    shown = words.state(run.state, lacks=run.lacks not in ("", "report"))
+    is_finite = all(curve.points[-1][1] is not None for curve in run.progress.curves if curve.points)
+    return shown if is_finite else StyledText(f"{shown.text}, nan", "bad")
+
+
+def _step_time(run: RunPresent) -> StyledText:
+    seconds = run.progress.recent_step_seconds
+    return StyledText("" if seconds is None else wording.seconds(seconds))
+
+
+def _goes_to(run: RunPresent) -> StyledText:
+    shares = run.progress.recent_shares
+    total = sum(share.seconds for share in shares)
+    if total <= 0:
+        return StyledText("")
+    longest = max(shares, key=lambda share: share.seconds)
+    return StyledText(f"{words.phase(longest.name)} {wording.percent(longest.seconds / total)}", longest.category)
+
+
+def _metrics(run: RunPresent) -> list[Curve]:
+    return [curve for curve in run.progress.curves if curve.points and curve.name != STEP_TIME]

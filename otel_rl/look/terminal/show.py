@@ -1,0 +1,149 @@
+"""Shows a run: once as text, or until the reader quits, with a first screen at once while Textual is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from otel_rl.cli.ansi import painted
+from otel_rl.look.insight.facts import Facts
+from otel_rl.look.terminal import overview, text_pages
+from otel_rl.look.terminal.present import RunPresent, present_of
+from otel_rl.look.terminal.scene import Scene
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from otel_rl.cli.ansi import Terminal
+    from otel_rl.look.terminal.phases import Points
+    from otel_rl.recorder.archive.runs import Place
+
+
+class RunStatus(Facts, frozen=True, kw_only=True):
+    """The facts of a run, and its present at the same moment."""
+
+    present: RunPresent  # its processes, its last steps, and who waits for whom
+
+
+class Statuses(msgspec.Struct, frozen=True, kw_only=True):
+    """The present of runs, in the order in which they are named."""
+
+    runs: tuple[RunStatus, ...]
+
+
+_ALTERNATE, _BACK = "\x1b[?1049h\x1b[H\x1b[2J\x1b[?25l", "\x1b[?1049l\x1b[?25h"
+_ROWS_ALONE = 64
+"""Processes that a text shows which nobody can scroll."""
+
+
+def once(place: Place, terminal: Terminal) -> list[str]:
+    """Return the screen of a run as lines of text, with what was found; to a pipe, as high as it needs to be."""
+    from otel_rl.look.terminal.past import Past  # loads DuckDB
+
+    past, at = Past(str(place.path)), time.time_ns()
+    scene = Scene(present=past.present(at), facts=past.facts(at))
+    height = terminal.height - 1 if terminal.is_terminal else 28 + min(len(scene.present.processes), _ROWS_ALONE)
+    drawn = overview.draw(scene, terminal.width, height, None)
+    return painted(drawn.lines, terminal)
+
+
+def read(place: Place) -> RunPresent:
+    """Return the present of a run, if need be from its archive or its rows."""
+    present = present_of(place)
+    if present.is_complete:
+        return present
+    from otel_rl.look.terminal.past import present_of_archive  # loads DuckDB
+
+    return present_of_archive(place, time.time_ns())
+
+
+def statuses(places: Sequence[Place]) -> Statuses:
+    """Return the present of runs and what was found, for programs."""
+    return Statuses(runs=tuple(status(place) for place in places))
+
+
+def status(place: Place) -> RunStatus:
+    """Return the present of a run and what was found."""
+    from otel_rl.look.terminal.past import Past  # loads DuckDB
+
+    past, at = Past(str(place.path)), time.time_ns()
+    facts = past.facts(at)
+    known = {field: getattr(facts, field) for field in facts.__struct_fields__}
+    return RunStatus(present=past.present(at), **known)
+
+
+def several_once(places: Sequence[Place], terminal: Terminal) -> list[str]:
+    """Return the screen of several runs as lines of text."""
+    from otel_rl.look.terminal import compared
+    from otel_rl.look.terminal.past import Past  # loads DuckDB
+
+    runs: list[RunPresent] = []
+    whole: dict[tuple[str, str], Points] = {}
+    for place in places:
+        past = Past(str(place.path))
+        runs.append(past.present())
+        curves = past.curves(compared.names_of(runs[-1]))
+        whole |= {(runs[-1].path, name): points for name, points in curves.items()}
+    return painted(compared.draw(runs, whole, terminal.width, max(terminal.height - 1, 40), None).lines, terminal)
+
+
+def several(places: Sequence[Place], terminal: Terminal) -> None:
+    """Show several runs until the reader quits; Enter opens one of them, and `q` returns."""
+    with _taken():
+        from otel_rl.look.terminal.app import Top
+        from otel_rl.look.terminal.several import Several
+
+        runs = [read(place) for place in places]
+        while (chosen := Several(runs, has_unicode=terminal.has_unicode).run()) is not None:
+            place = next(place for place in places if str(place.path) == chosen.path)
+            Top(place, chosen, has_unicode=terminal.has_unicode).run()
+
+
+def live(
+    place: Place,
+    terminal: Terminal,
+    is_over: Callable[[], bool] | None = None,
+    newest: Callable[[], Place | None] | None = None,
+) -> bool:
+    """Show a run until the reader quits, or `is_over` returns true; return false after Ctrl-C.
+
+    Args:
+        place: The run directory.
+        terminal: The terminal.
+        is_over: Returns whether to end.
+        newest: Returns the run to show instead; by default, it stays the same.
+    """
+    present = present_of(place)
+    with _taken():
+        scene = Scene(present=present)
+        drawn = overview.draw(scene, terminal.width, terminal.height - 1, 0)
+        lines = [*drawn.lines, *[()] * (terminal.height - 1 - len(drawn.lines))][: terminal.height - 1]
+        keys = text_pages.keys(scene, terminal.width, deep=False)
+        sys.stdout.write(_ALTERNATE + "\r\n".join(painted([*lines, keys], terminal)))
+        sys.stdout.flush()
+        from otel_rl.look.terminal.app import Top  # loads Textual, which takes most of a second
+
+        app = Top(place, present, has_unicode=terminal.has_unicode, is_over=is_over, newest=newest)
+        return bool(app.run())
+
+
+@contextlib.contextmanager
+def _taken() -> Iterator[None]:
+    """Take the terminal: keys are not echoed before the application reads them; give it back in any case."""
+    import termios
+
+    keyboard = sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    quiet = termios.tcgetattr(keyboard)
+    quiet[3] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(keyboard, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+        sys.stdout.write(_BACK)
+        sys.stdout.flush()

@@ -1,0 +1,41 @@
+"""`otel-rl ls`: the runs below a directory."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from otel_rl.cli.commands import Verb
+from otel_rl.cli.output import Output, shows
+from otel_rl.cli.runs import RunArgument, runs_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command(
+    cls=Verb,
+    section="look",
+    short_help="List the runs below a directory.",
+    examples={"ls": "all runs in OTEL_RL_DIR (runs)", "ls --json": "the same, for programs"},
+)
+@click.argument("directories", metavar="[RUN]...", nargs=-1, type=RunArgument(several=True))
+@shows
+def ls(directories: tuple[Path, ...], *, output: Output) -> None:
+    """List the runs in OTEL_RL_DIR (runs), the one with the last sign of life first.
+
+    RUN is a run directory, a directory of runs, or the id or the name of a run.
+    """
+    from otel_rl.look.terminal.listing import Listing, first_sentences, listed, runs_below, table, verdicts_of
+
+    places = directories or (runs_directory(),)
+    at = time.time_ns()
+    runs = runs_below(places, at)
+    if not runs and not output.is_json():
+        where = ", ".join(map(str, places))
+        raise click.ClickException(f"no run in {where}; record one with: otel-rl demo, or: otel-rl run -- COMMAND")
+    verdicts = verdicts_of(runs, at)
+    listing = Listing(runs=tuple(listed(run, verdicts.get(run.path)) for run in runs))
+    output.show(listing, lambda width: table(runs, width, at, first_sentences(runs, verdicts)))

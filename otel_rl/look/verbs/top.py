@@ -1,0 +1,71 @@
+"""`otel-rl top`: a run in the terminal, live or afterwards."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from otel_rl.cli.commands import Verb
+from otel_rl.cli.output import Output, say_json, shows
+from otel_rl.cli.runs import RunArgument, runs_directory
+from otel_rl.recorder.archive.runs import NEWEST, directory_of, place_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_rl.recorder.archive.runs import Place
+
+
+@click.command(
+    cls=Verb,
+    section="look",
+    extra="look",
+    short_help="Show runs in the terminal, live or afterwards.",
+    examples={"top": "the newest run", "top --once": "one screen, also into a file"},
+)
+@click.argument("runs", metavar="[RUN]...", nargs=-1, type=RunArgument(several=True))
+@click.option("--once", is_flag=True, help="Print one screen and exit.")
+@shows
+def top(runs: tuple[Path, ...], *, once: bool, output: Output) -> None:
+    """Show what each rank of a run does, where the time goes, and how the main metrics develop.
+
+    RUN is a run directory, a directory of runs, or the id or the name of a run in OTEL_RL_DIR (runs). Without it, and
+    in a directory of runs, it is the newest one, and the screen moves to a newer one that starts. Several runs are
+    shown as a list, with their curves laid over each other.
+
+    Enter goes from a rank to a step and to a phase, Esc returns, / searches, left and right look at earlier steps, a
+    shows the autopsy, w says why steps took their time, and ? shows all keys.
+    """
+    from otel_rl.cli.ansi import this_terminal
+    from otel_rl.look.terminal import show
+
+    named = [str(run) for run in runs] or [NEWEST]
+    places = [place_of(RunArgument().convert(name, None, None)) for name in named]
+    terminal = this_terminal(ascii_alone=output.ascii_alone)
+    is_live = (
+        not once and output.as_json is None and all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    )  # Textual uses all three
+    if output.is_json(is_text=once):
+        say_json(show.statuses(places))
+    elif is_live:
+        if len(places) == 1:
+            is_named = os.path.abspath(named[0]) == str(places[0].path)  # noqa: PTH100 - links stay as they are
+            show.live(places[0], terminal, newest=None if is_named else partial(_newest, named[0]))
+        else:
+            show.several(places, terminal)
+        sys.stdout.flush()
+        os._exit(0)  # a query that still runs must not keep the process alive
+    else:
+        screen = show.once(places[0], terminal) if len(places) == 1 else show.several_once(places, terminal)
+        for row in screen:
+            click.echo(row)
+
+
+def _newest(name: str) -> Place | None:
+    """Return the newest run of a directory of runs."""
+    run = directory_of(name, runs_directory())
+    return None if isinstance(run, str) else place_of(run)

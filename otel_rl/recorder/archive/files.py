@@ -1,0 +1,163 @@
+"""Files of a table: each has its range and its checksum in its name, and is never changed.
+
+A name such as `00000000-00001024.9f3c21aa.parquet` says which items of the table are in the file, and its CRC-32:
+Parquet itself does not notice a flipped bit. Sealed files do not overlap. A file of the tail may be covered by a sealed
+one that was made of it, until it is deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from otel_rl.recorder.files.modes import make_directory, open_file
+from otel_rl.recorder.files.own_files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+TAIL = "tail"
+"""The folder of the young files in the folder of a machine."""
+ROWS_FILE, MACHINE_FILE, END_FILE = "rows.jsonl", "machine.jsonl", "run.end.json"
+"""Files of a run directory that are read if it has no archive."""
+_NAME = re.compile(r"(\d{8,18})-(\d{8,18})\.([0-9a-f]{8})\.parquet")
+_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_AT_ONCE, _MOST_BYTES = 1 << 20, 1 << 30
+"""Bytes that are read at once, and those of the largest file; the writer's files are smaller than 64 MiB."""
+_NOT_SYNCHRONIZED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EBADF)
+"""Errors of file systems that synchronize no directories."""
+
+
+class DamagedError(ValueError):
+    """A file whose bytes are not those that were written."""
+
+
+class File(NamedTuple):
+    """A file with the items from `first` up to, but without, `end`."""
+
+    first: int
+    end: int
+    checksum: str
+    path: Path
+
+
+def listed(folder: Path) -> list[File]:
+    """Return the files in a folder that have a name of the archive, in order; other files are ignored."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if entry.is_file()]
+    except OSError as error:
+        if error.errno not in _NO_FOLDER:
+            raise
+        return []
+    matches = [match for name in names if (match := _NAME.fullmatch(name))]
+    return sorted(File(int(match[1]), int(match[2]), match[3], folder / match[0]) for match in matches)
+
+
+def of_table(place: Path, table: str) -> list[File]:
+    """Return the files that together have every item of a table once: a long one covers those inside it."""
+    tail = listed(place / TAIL / table)  # first: a file of the tail is deleted after a sealed one has its items
+    return covering([*tail, *listed(place / table)])
+
+
+def covering(files: Iterable[File]) -> list[File]:
+    """Return the files that are not inside of others, in order; of two with the same range, one."""
+    chosen: list[File] = []
+    for file in sorted(files, key=lambda file: (file.first, -file.end, file.path.parts)):
+        if not chosen or file.end > chosen[-1].end:
+            chosen.append(file)
+    return chosen
+
+
+def holes(files: Iterable[File]) -> list[tuple[int, int]]:
+    """Return the ranges that no file has, between the first item and the last one."""
+    ranges: list[tuple[int, int]] = []
+    reached = 0
+    for file in files:
+        if file.first > reached:
+            ranges.append((reached, file.first))
+        reached = max(reached, file.end)
+    return ranges
+
+
+def read(file: File) -> bytes:
+    """Return the bytes of a file.
+
+    Raises:
+        DamagedError: They are not those that were written.
+        FileNotFoundError: It was deleted; list the files again.
+    """
+    with open_regular(file.path) as opened:
+        data = opened.read(_MOST_BYTES + 1)
+    _check(file, crc32(data), len(data))
+    return data
+
+
+def check(file: File) -> None:
+    """Read a file without keeping its bytes.
+
+    Raises:
+        DamagedError: They are not those that were written.
+        FileNotFoundError: It was deleted; list the files again.
+    """
+    checksum = size = 0
+    with open_regular(file.path) as opened:
+        while size <= _MOST_BYTES and (data := opened.read(_AT_ONCE)):
+            checksum, size = crc32(data, checksum), size + len(data)
+    _check(file, checksum, size)
+
+
+def is_intact(file: File) -> bool:
+    """Return whether the bytes of a file are those that were written."""
+    try:
+        check(file)
+    except DamagedError:
+        return False
+    return True
+
+
+def _check(file: File, checksum: int, size: int) -> None:
+    if size > _MOST_BYTES or f"{checksum:08x}" != file.checksum:
+        raise DamagedError(f"{file.path} is damaged: its content has another checksum than its name")
+
+
+def write(folder: Path, first: int, end: int, data: bytes | memoryview) -> Path:
+    """Write a file so that it is whole and on disk when it has its name, and return its path.
+
+    Raises:
+        OSError: It cannot be written now.
+    """
+    path = folder / f"{first:08d}-{end:08d}.{crc32(data):08x}.parquet"
+    make_directory(folder)
+    draft = path.with_name(f".{path.name}.draft")  # one writer: what is left of a draft is written over
+    try:
+        with open(open_file(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY), "wb") as opened:  # noqa: PTH123
+            opened.write(data)
+            opened.flush()
+            os.fsync(opened.fileno())  # before the name: after a crash of the machine, a name may have no bytes
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+    # The directory too: after a power loss, a file whose name is not on disk is gone, with items that were reported as
+    # delivered.
+    synchronize(folder)
+    return path
+
+
+def synchronize(folder: Path) -> None:
+    """Wait until the names in a folder are on disk."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _NOT_SYNCHRONIZED:
+            raise
+    finally:
+        os.close(fd)

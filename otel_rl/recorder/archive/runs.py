@@ -1,0 +1,167 @@
+"""Run directories: which run each is, and where they are below others."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from otel_rl.recorder.archive import files
+from otel_rl.recorder.archive.files import MACHINE_FILE, ROWS_FILE
+from otel_rl.recorder.archive.tables import TABLES
+from otel_rl.recorder.directory.parts import ARCHIVE
+from otel_rl.recorder.files.atomic_files import read_shown_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_MANIFEST = "run.json"
+NEWEST = "newest"
+"""The name of the run that was created or resumed last."""
+_SIGNS = (_MANIFEST, ARCHIVE, ROWS_FILE, MACHINE_FILE)
+
+
+class _Manifest(msgspec.Struct):
+    """What `run.json` says of the run."""
+
+    id: str = ""
+    project: str = ""
+    name: str = ""
+
+
+class Place(NamedTuple):
+    """A run directory."""
+
+    path: Path  # where it is
+    id: str  # the id of the run; empty if it is unknown
+    project: str  # the project; if it is unknown, the name of the directory above
+    name: str  # the name of the run; if it is unknown, that of the directory
+
+
+def place_of(path: str | os.PathLike[str]) -> Place:
+    """Return a run directory.
+
+    Raises:
+        FileNotFoundError: It is none.
+    """
+    directory = Path(path).absolute()  # the reader stays valid when the working directory changes
+    if not _is_run(directory):
+        raise FileNotFoundError(f"{directory} is not a run directory: it has none of {', '.join(_SIGNS)}")
+    manifest = read_shown_json(directory / _MANIFEST, _Manifest) or _Manifest()
+    real = directory.resolve()
+    return Place(directory, manifest.id, manifest.project or real.parent.name, manifest.name or real.name)
+
+
+def places_of(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Place]:
+    """Return the run directories at paths or below them; a path can be a glob.
+
+    Raises:
+        FileNotFoundError: There is none at one of them.
+    """
+    patterns = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    places: dict[Path, Place] = {}
+    for pattern in map(str, patterns):
+        tops = [pattern] if Path(pattern).exists() else glob.glob(pattern.removesuffix("**") or ".")  # noqa: PTH207
+        runs = [directory for top in sorted(tops) for directory in _below(Path(top))]
+        if not runs:
+            raise FileNotFoundError(f"no run directory at {pattern}")
+        for directory in runs:  # a link such as `latest` leads to a run that is there already
+            places.setdefault(directory.resolve(), place_of(directory))
+    if not places:
+        raise FileNotFoundError("no run directory is named")
+    return list(places.values())
+
+
+def directory_of(name: str, parent: Path) -> Path | str:
+    """Return the directory of a run, or why there is none; of several runs of a directory or a name, the newest one.
+
+    Args:
+        name: A run directory or a directory of runs, or the id or the name of a run, or `NEWEST`.
+        parent: The directory in which runs are looked for by id and name.
+    """
+    place = Path(name)
+    try:
+        if place.is_dir():
+            return _newest(_runs_below(place)) or place  # the reader says what such a directory lacks
+        runs = _runs_below(parent)
+    except (OSError, ValueError) as error:  # a name with a null byte
+        return f"{name}: {error}"
+    same = [run for run in runs if run.id == name]
+    if len(same) > 1:
+        places = ", ".join(sorted(str(run.path) for run in same))
+        return f"{name} is the id of {len(same)} runs; give one of the directories: {places}"
+    newest = _newest(runs if name == NEWEST else same or [run for run in runs if run.name == name])
+    if newest is None and name == NEWEST:
+        return f"no run in {parent}; record one with: otel-rl demo, or: otel-rl run -- COMMAND"
+    return newest or f"{name} is not a directory, and no run in {parent} has this id or name; to see them: otel-rl ls"
+
+
+def in_projects(runs: Path) -> list[Path]:
+    """Return what is in the directories of a directory, as far as it can be listed: runs, if it holds projects."""
+    return [run for project in _entries(runs) for run in _entries(project)]
+
+
+def labels_of(places: Sequence[Place]) -> list[str]:
+    """Return a label for each run that no other run has: its id, with its project or its path if needed."""
+    short = [place.id or place.path.name for place in places]
+    longer = [f"{place.project}/{label}" for place, label in zip(places, short, strict=True)]
+    paths = [str(place.path) for place in places]
+    count, long_count = Counter(short), Counter(longer)
+    return [
+        label if count[label] == 1 else long_label if long_count[long_label] == 1 else path
+        for label, long_label, path in zip(short, longer, paths, strict=True)
+    ]
+
+
+def _below(top: Path) -> Iterator[Path]:
+    """Yield the run directories in a directory, or the directory itself; run directories do not nest."""
+    if _is_run(top):
+        yield top
+        return
+    for path, folders, _ in os.walk(top):
+        for folder in sorted(folders):
+            if _is_run(directory := Path(path, folder)):
+                folders.remove(folder)
+                yield directory
+
+
+def _runs_below(directory: Path) -> list[Place]:
+    try:
+        return places_of(directory)
+    except FileNotFoundError:
+        return []
+
+
+def _newest(runs: Sequence[Place]) -> Path | None:
+    """Return the directory of the run that was created or resumed last."""
+    begun: dict[Path, float] = {}
+    for run in runs:
+        with contextlib.suppress(OSError):  # it was removed meanwhile, or has rows alone
+            begun[run.path] = (run.path / _MANIFEST).stat().st_mtime
+    return max((run.path for run in runs), key=lambda path: begun.get(path, 0.0), default=None)
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except OSError:
+        return []
+
+
+def _is_run(directory: Path) -> bool:
+    return any(os.path.exists(directory / sign) for sign in _SIGNS)  # noqa: PTH110 - false for what cannot be examined
+
+
+def machines(archive: Path) -> list[str]:
+    """Return the folders of an archive that have files of tables, and not only `now.json` or a draft on a full disk."""
+    names = sorted(os.listdir(archive)) if archive.is_dir() else []  # noqa: PTH208
+    return [name for name in names if any(_has_files(archive / name / folder) for folder in ("", files.TAIL))]
+
+
+def _has_files(place: Path) -> bool:
+    return any(files.listed(place / table.name) for table in TABLES)

@@ -1,0 +1,109 @@
+"""Properties of file systems: whether other machines share them, and whether locks and mappings work."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import re
+from pathlib import Path
+
+from otel_rl.recorder.files.atomic_files import write_first
+from otel_rl.recorder.files.modes import PRIVATE, set_mode
+
+_LOCAL = frozenset(
+    (
+        *("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "bcachefs", "reiserfs", "nilfs2", "udf"),
+        *("tmpfs", "ramfs", "devtmpfs", "overlay", "overlayfs", "aufs", "fuse.fuse-overlayfs", "fuse.unionfs"),
+        *("vfat", "exfat", "ntfs", "ntfs3", "fuseblk", "hfs", "hfsplus", "apfs"),
+    )
+)
+"""Types that only one machine mounts. All others count as shared, so that new network file systems do no harm."""
+_PROBE = b"otel-rl"
+
+
+def is_shared(path: Path) -> bool:
+    """Return whether other machines may see the directory; false if the system does not say."""
+    kind = type_of(path)
+    return bool(kind) and kind not in _LOCAL
+
+
+def type_of(path: Path) -> str:
+    """Return the type of the file system of `path`; empty without /proc."""
+    return mount_of(path).partition(" - ")[2].partition(" ")[0]
+
+
+def mount_of(path: Path) -> str:
+    """Return the line of /proc/self/mountinfo about the file system of `path`; empty if there is none."""
+    best, mount = "", ""
+    try:
+        # A mount point can be any bytes: strict UTF-8 would end the start of a run (faults/test_start.py).
+        lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    real = str(path.resolve())
+    for line in lines:
+        # The kernel writes spaces, tabs, line feeds and backslashes in paths as octal numbers (proc_pid_mountinfo(5)).
+        place = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[4])
+        # `>=`: of two file systems at one mount point, the later line is mounted over the other one.
+        if (real == place or real.startswith(place.rstrip("/") + "/")) and len(place) >= len(best):
+            best, mount = place, line
+    return mount
+
+
+def what_fails(directory: Path) -> str:
+    """Return what journals need and the file system of a directory does not support; empty if it supports everything.
+
+    Tried are a lock of a directory against another open file, a mapping that a reader sees, and a rename over a file.
+
+    Raises:
+        OSError: The directory cannot be written.
+    """
+    import tempfile  # only the start of a run needs it
+
+    with tempfile.TemporaryDirectory(prefix=".probe.", dir=directory, ignore_cleanup_errors=True) as probes:
+        place = Path(probes)
+        first, second = place / "1", place / "2"
+        set_mode(place, PRIVATE.directory)  # whatever the umask
+        write_first(first, bytes(mmap.PAGESIZE))
+        write_first(second, b"")
+        if not _locks_hold(place):
+            return "locks of directories"
+        if not _mappings_hold(first):
+            return "shared mappings"
+        with contextlib.suppress(OSError):
+            first.replace(second)
+            if second.stat().st_size == mmap.PAGESIZE:
+                return ""
+        return "a rename over a file"
+
+
+def _locks_hold(place: Path) -> bool:
+    """Return whether a lock excludes another open file; no other process uses the lock of this private directory."""
+    descriptors: list[int] = []
+    try:
+        for _ in range(2):
+            # Opened twice: `flock` locks of one process exclude each other only by different open files, as those of
+            # two processes do.
+            descriptors.append(os.open(place, os.O_RDONLY | os.O_DIRECTORY))
+            fcntl.flock(descriptors[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return len(descriptors) == 2
+    # NFS makes a POSIX lock of `flock`, and an exclusive one needs a file that is open for writing
+    # (docs/evidence/file-systems.md).
+    except OSError:
+        return False
+    finally:
+        for fd in descriptors:
+            os.close(fd)
+    return False
+
+
+def _mappings_hold(file: Path) -> bool:
+    try:
+        with file.open("r+b") as opened, mmap.mmap(opened.fileno(), mmap.PAGESIZE) as mapping:
+            mapping.write(_PROBE)
+            return os.pread(opened.fileno(), len(_PROBE), 0) == _PROBE
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,77 @@
+"""The one way in which otel-rl starts other programs.
+
+A program that otel-rl starts reads nothing from the terminal, inherits no descriptor but its standard ones, and shares
+nothing with the trainer's process group if it is to outlive it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+NULL, PIPE = subprocess.DEVNULL, subprocess.PIPE
+Program = subprocess.Popen[bytes]
+TooLate = subprocess.TimeoutExpired
+
+
+def python(*arguments: str) -> list[str]:
+    """Return the command of this Python with arguments.
+
+    With `-c` and `-m`, Python imports from the working directory before its own library, so that a `random.py` there
+    would run in the agent. `-P` prevents this. PYTHONPATH still counts: exporters may be importable by it alone.
+    """
+    return [sys.executable, "-P", *arguments]
+
+
+def start(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    reads: int | None = NULL,
+    output: int | IO[bytes] | None = None,
+    errors: int | IO[bytes] | None = None,
+    is_detached: bool = False,
+) -> Program:
+    """Start a program.
+
+    Args:
+        command: The program and its arguments; no shell reads them.
+        environment: Its environment; by default that of this process.
+        reads: Its standard input: `NULL`, `PIPE`, or `None` for that of this process.
+        output: Its standard output; by default that of this process.
+        errors: Its standard error; by default that of this process.
+        is_detached: If true, it gets a session of its own: neither Ctrl-C nor a signal to the process group ends it.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    return subprocess.Popen(
+        command,
+        bufsize=0,  # the reader of a pipe looks what is there, and does not wait for a full buffer
+        env=environment,
+        stdin=reads,
+        stdout=output,
+        stderr=errors,
+        start_new_session=is_detached,
+    )
+
+
+def ask(
+    command: Sequence[str], *, within: float | None = None, question: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a program to its end, and return its exit code and what it printed.
+
+    Args:
+        command: The program and its arguments; no shell reads them.
+        within: Seconds after which it is killed.
+        question: What it reads from its standard input.
+
+    Raises:
+        OSError: It cannot be started.
+        TooLate: It was killed.
+    """
+    return subprocess.run(command, input=question, capture_output=True, timeout=within, check=False)

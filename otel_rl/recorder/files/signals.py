@@ -1,0 +1,113 @@
+"""The end of a process by a signal that nobody handles, such as SIGTERM from a batch system, and its stacks on request.
+
+No Python code runs at such an end, nor should it: a trainer that hangs in C code would never come to a handler in
+Python, and so would not end. But `faulthandler` has a handler in C, which writes the stacks of all threads into a file,
+and then lets the signal do what it did before. A file that is not empty names the signal that ended the process.
+
+A real-time signal has the same handler, and does nothing else: an autopsy sends it to see the stacks of a process whose
+GIL is held. The kernel goes on with most system calls afterwards, and Python repeats the others (PEP 475).
+
+A signal that anything handles or ignores is left alone. Programs that a trainer starts do not inherit the handlers.
+Forked children have the second one, so that an autopsy sees them too.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from otel_rl.recorder.files.atomic_files import number_in
+from otel_rl.recorder.files.modes import open_file
+
+if TYPE_CHECKING:
+    from io import FileIO
+
+_ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
+"""Batch systems, Kubernetes, closed terminals and limits of CPU time send them; by default they end the process."""
+_FIRST, _LAST = getattr(signal, "SIGRTMIN", 0) + 8, getattr(signal, "SIGRTMAX", 0)
+"""The real-time signals that may ask for stacks; profilers and timers take the first ones."""
+_STACKS = "stacks"
+QUESTIONS, STACKS, FLIGHT = "questions", b"s", b"f"
+"""The file that names the pipe of a process, and what an autopsy asks for: stacks, or PyTorch's Flight Recorder."""
+FLIGHT_ANSWER = "flight.json"
+"""The file with the answer of PyTorch's Flight Recorder."""
+
+
+class SignalFiles:
+    """The signals that would end this process, and the one that asks for its stacks, each with a file, until `close`.
+
+    The files are in the directory of the journal.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[int, FileIO] = {}
+
+    def begin(self, directory: Path) -> None:
+        """Watch the signals from now on."""
+        for name in _ENDS:
+            self._register(name, directory / name.name, ends=True)
+        any(self._register(number, directory / f"{_STACKS}.{number}", ends=False) for number in range(_FIRST, _LAST))
+
+    def _register(self, number: int, place: Path, *, ends: bool) -> bool:
+        """Let a signal write the stacks into a file, unless something handles it; return whether it does."""
+        with suppress(OSError, ValueError, RuntimeError):  # no descriptors or no room is left
+            # `getsignal` does not know handlers that C code installed, as MPI does; they would be replaced
+            # (faults/test_signals.py).
+            if signal.getsignal(number) is signal.SIG_DFL and not _is_caught(number):
+                # Kept open: `faulthandler` knows only the number of the descriptor, and would write stacks into the
+                # file that has it next.
+                self._files[number] = open(place, "ab", 0, opener=open_file)  # noqa: SIM115
+                faulthandler.register(number, self._files[number], all_threads=True, chain=ends)
+                return True
+        return False
+
+    def write_stacks(self) -> None:
+        """Write the stacks of all threads as the signal that asks for them does."""
+        for number, file in list(self._files.items()):
+            if number not in _ENDS:
+                faulthandler.dump_traceback(file, all_threads=True)
+
+    def close(self, *, in_child: bool = False) -> None:
+        """Leave the signals alone, except where the trainer has set a handler since; a second call is harmless."""
+        for number, file in list(self._files.items()):
+            if in_child and number not in _ENDS:
+                continue  # its parent may wait for it
+            if not file.closed and signal.getsignal(number) is signal.SIG_DFL:
+                faulthandler.unregister(number)
+            with suppress(OSError):  # somebody has closed its descriptor
+                file.close()
+            if not in_child:  # a child that a signal ended early may have written into it
+                with suppress(OSError):
+                    Path(file.name).unlink()
+            self._files.pop(number, None)
+
+
+def _is_caught(number: int) -> bool:
+    """Return whether C code handles a signal, on Linux."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def stacks_of(directory: Path) -> tuple[int, Path] | None:
+    """Return the signal that asks a process for its stacks, and the file into which it writes them."""
+    for place in directory.glob(f"{_STACKS}.*"):
+        if number := number_in(place.suffix[1:]):
+            return number, place
+    return None
+
+
+def ended_by(directory: Path) -> tuple[int, int] | None:
+    """Return which of these signals ended a process that has died, and the Unix time in nanoseconds."""
+    for number in _ENDS:
+        with suppress(OSError):
+            file = os.stat(directory / number.name)  # noqa: PTH116
+            if file.st_size:
+                return number, file.st_mtime_ns
+    return None

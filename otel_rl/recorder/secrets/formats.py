@@ -1,0 +1,247 @@
+"""The formats of secrets, as data.
+
+`kept.json` has the rules of CredSweeper, which `.ci/secret_rules` renews; here are those that it lacks. The page
+`docs/reference/redaction.md` lists all of them. Each pattern must take linear time: every repetition is bounded, or
+cannot overlap with what follows it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+KEPT: list[tuple[str, list[str], str]] = json.loads(Path(__file__).with_name("kept.json").read_bytes())["rules"]
+"""Kinds, the fixed texts of which one is in every such secret, and patterns. `words` is the group of the secret."""
+
+
+class Key(NamedTuple):
+    """A key that begins with a fixed text."""
+
+    kind: str  # the service, or the kind of secret
+    starts: tuple[str, ...]  # the fixed texts, of which one begins the key
+    rest: str  # the pattern of the rest of the key
+
+
+class Assigned(NamedTuple):
+    """A value that is recognized by what comes before it."""
+
+    kind: str  # the kind of secret
+    starts: tuple[str, ...]
+    """The fixed texts in lower case, of which one is in every text that has such a secret, in any case."""
+    pattern: str
+    """The pattern. Its first group stays in the text, the rest of the match is removed. A group called `name` must be
+    the name of a secret.
+    """
+    before: str  # the text in front of the secret in an example
+    example: tuple[str, int] = ("aB3xY9Q-", 40)
+    """A character sequence that is repeated in the secret of the example, and the number of characters."""
+    after: str = ""  # the text behind the secret in the example
+
+
+_MIXED = "(?=[A-Z_-]{0,64}[a-z0-9])(?=[A-Za-z_-]{0,64}[0-9])(?=[a-z0-9_-]{0,64}[A-Z])"
+_END = "(?![A-Za-z0-9_-])"
+
+KEYS = (
+    Key(
+        "OpenAI and services with its interface",  # keys mix cases and digits, or are hexadecimal
+        ("sk-",),
+        "(?:(?=[a-z0-9_-]{0,64}[A-Z])(?=[A-Za-z_-]{0,64}[0-9])[A-Za-z0-9_-]{20,}"
+        f"|(?:or-v1-|lf-)?[0-9a-f-]{{32,64}}{_END})",
+    ),
+    Key("Langfuse", ("pk-lf-",), "[0-9a-f-]{36}"),
+    Key("Hugging Face, organization", ("api_org_",), "[A-Za-z0-9]{30,}"),
+    Key("AWS access key", ("AKIA", "ASIA", "ABIA", "ACCA"), "[A-Z0-9]{16}(?![=A-Za-z0-9+/_-])"),
+    Key("JSON Web Token", ("eyJ",), r"[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
+    Key("W&B", ("wandb_v1_",), "[A-Za-z0-9_]{20,}"),
+    Key("NVIDIA", ("nvapi-",), "[A-Za-z0-9_-]{40,}"),
+    Key("Replicate", ("r8_",), "[A-Za-z0-9]{30,}"),
+    Key("Fireworks", ("fw_",), f"{_MIXED}[A-Za-z0-9]{{22,}}"),
+    Key("LangSmith", ("lsv2_pt_", "lsv2_sk_"), "[0-9a-f]{32}_[0-9a-f]{10}"),
+    Key("Pinecone", ("pcsk_",), "[A-Za-z0-9_]{20,}"),
+    Key("RunPod", ("rpa_",), "[A-Z0-9]{30,}[a-z0-9]{0,10}"),
+    Key("Honeycomb", ("hcaik_", "hcamk_", "hcxik_"), "[A-Za-z0-9]{20,}"),
+    Key("Supabase, secret key", ("sb_secret_",), "[A-Za-z0-9_-]{22,}"),
+    Key("Sentry", ("sntrys_",), "[A-Za-z0-9_+/=]{40,}"),
+    Key("Kaggle", ("KGAT_",), "[0-9a-zA-Z]{30,}"),
+    Key("Modal", ("ak-", "as-"), f"{_MIXED}[A-Za-z0-9]{{22}}{_END}"),
+    Key("E2B", ("e2b_", "sk_e2b_"), f"[0-9a-f]{{40}}{_END}"),
+    Key("Daytona", ("dtn_",), f"[0-9a-f]{{64}}{_END}"),
+    Key("Tinker", ("tml-",), f"{_MIXED}[A-Za-z0-9]{{32,}}"),
+    Key("Firecrawl", ("fc-",), f"[0-9a-f]{{32}}{_END}"),
+    Key("Jina", ("jina_",), "[A-Za-z0-9_-]{60}"),
+    Key("Voyage", ("pa-",), f"{_MIXED}[A-Za-z0-9_-]{{43}}{_END}"),
+    Key("Cerebras", ("csk-",), f"[a-z0-9]{{48}}{_END}"),
+    Key("Brave Search", ("BSA",), f"{_MIXED}[A-Za-z0-9_-]{{27,28}}{_END}"),
+    Key(
+        "private key in base64",
+        ("LS0tLS1CRUdJTi",),
+        "[A-Za-z0-9+/_-]{0,24}(?:UFJJVkFURSBLRVkt|QUklWQVRFIEtFWS0t|FBSSVZBVEUgS0VZ)[A-Za-z0-9+/_-]{8,}={0,2}",
+    ),
+)
+"""Keys that begin with a fixed text."""
+
+_BREAK = r"(?:[\s\"',]|\\{1,8}[rn\"'])"  # a key in JSON has its line breaks escaped, also twice, or is a list of lines
+_BARE = r"""[^\s"'`<>(){}\[\],;&|\\"""
+
+ASSIGNED = (
+    Assigned(
+        "private key in PEM",
+        ("-----begin ",),
+        r"(-----BEGIN [A-Z ]{0,24}PRIVATE KEY(?: BLOCK)?-----)"
+        rf"(?:{_BREAK}{{1,8}}[A-Z][A-Za-z-]{{2,20}}: [^\n\\\"']{{0,200}}(?=[\n\\\"'])){{0,4}}"
+        rf"(?:{_BREAK}+[A-Za-z0-9+/=]{{16,}})+(?:{_BREAK}+[A-Za-z0-9+/=]{{1,15}})?(?:{_BREAK}+=[A-Za-z0-9+/]{{4}}(?![A-Za-z0-9+/]))?",
+        "-----BEGIN PRIVATE KEY-----\n",
+        ("aB3x", 64),
+        "\n-----END PRIVATE KEY-----",
+    ),
+    Assigned(
+        "header with a token",
+        ("bearer ",),
+        r"((?i:bearer)\s{1,4})(?=[A-Za-z._~+/-]{0,128}[0-9])[A-Za-z0-9._~+/-]{16,}=*",
+        "Bearer ",
+    ),
+    Assigned(
+        "header with credentials",
+        ("authorization",),
+        r"((?i:authorization)\\?[\"']?\s{0,4}[:=,]\s{0,4}\\?[b\"']{0,2}"
+        r"(?:(?i:basic|bearer|token|apikey|digest|negotiate|key)\s{1,4})?)"
+        r"(?!\[|(?i:basic|bearer|token|none|null|true|false|required)\b)(?=[^\s\"'\\,;]{0,128}[0-9=])[^\s\"'\\,;]{8,}",
+        "Authorization: Basic ",
+    ),
+    Assigned(
+        "basic authentication",
+        ("basic ",),
+        r"([Bb]asic )(?=[A-Za-z+/]{0,128}[0-9=])(?=[a-z0-9+/]{0,128}[A-Z])(?=[A-Z0-9+/]{0,128}[a-z])"
+        r"[A-Za-z0-9+/]{12,}={0,2}(?![A-Za-z0-9+/_-])",
+        "Basic ",
+        ("dXNlcjpwYXNzMTIzNDU2", 40),
+    ),
+    Assigned(
+        "cookie",
+        ("cookie",),
+        r"((?i:ookie)2?\\?[\"']?\s{0,4}:\s{0,4}\\?[\"']?)(?!\[)(?=[^\s\"'\\]{8})"
+        r"[^\s\"'\\=;]{1,128}=[^\s\"'\\;]{4,}(?:;\s{0,2}[^\s\"'\\;]{1,4096})*",
+        "Set-Cookie: session=",
+    ),
+    Assigned(
+        "password in a URI",
+        ("://",),
+        r"(://[^\s/:@\"'<>\[\]{}]{0,128}:)(?![<{$%*\[])[^\s/\"'<>\[\]{}]{1,256}(?=@)",
+        "postgresql://user:",
+        ("aB3x", 12),
+        "@host/base",
+    ),
+    Assigned(
+        "key as user of a URI",
+        ("://",),
+        r"(://)(?=[^\s/:@\"'<>\[\]{}]{0,64}[0-9])[A-Za-z0-9_.~%-]{16,256}(?=@)",
+        "https://",
+        ("0a1b", 32),
+        "@host/1",
+    ),
+    Assigned(
+        "parameter of a URL",
+        ("sig=", "signature=", "credential=", "token=", "secret=", "key="),
+        r"((?:(?<![A-Za-z0-9_.-])(?=sig=[^&\s]{24})|[?&;])"
+        r"(?:[A-Za-z0-9_.%-]{0,32}(?i:signature|credential|secret|token)|sig"
+        r"|(?:[A-Za-z_-]{0,24}[_-])?(?i:api_?|access|)(?i:key))=)(?![<{$%*\[])(?=[^\s&;#\"'<>\\]{0,256}[0-9A-Z%])[^\s&;#\"'<>\\]{8,}",
+        "https://host/blob?sv=1&sig=",
+    ),
+    Assigned(
+        "webhook",
+        ("webhook.office.com/", "/bot/v2/hook/"),
+        r"((?:webhook\.office\.com/[a-z0-9]{1,20}|/bot/v2/hook)/)(?!\[)[A-Za-z0-9/@._-]{20,}",
+        "https://x.webhook.office.com/webhookb2/",
+    ),
+    Assigned(
+        "W&B",
+        ("wandb",),
+        r"((?:wandb|WANDB)(?:[\s_:=\"'(,-]{0,8}(?i:login|api|key|token|is)){0,4}[\s_:=\"'(,-]{1,8})"
+        r"(?:local-)?[0-9a-f]{40}(?![0-9A-Za-z])",
+        "wandb login ",
+        ("0a1b", 40),
+    ),
+    Assigned(
+        "option of a command line",
+        ("--",),
+        r"(--(?P<name>[A-Za-z][A-Za-z0-9_.-]{1,63})(?:=|[\"']?,\s{0,4}|\s{1,4})[\"']?)"
+        r"(?![\"'<{$%*\[]|--)(?=[^\s\"',;]{0,128}[^a-z\s\"',;])[^\s\"',;]{4,}",
+        "--api-key ",
+    ),
+    Assigned(
+        "password with spaces",
+        ("passw", "passphrase"),
+        r"((?i:passw(?:or)?d|passphrase)\\?[\"']?\s{0,4}(?:=>|=|:)\s{0,4}\\?[\"'])(?![<{$%*\[\s,;:.)])"
+        r"(?=[^\s\"'\\]{1,64} )[^\"'\\\n]{3,256}(?=\\?[\"'])",
+        'password="',
+        ("aB3x xY9Q ", 29),
+        '"',
+    ),
+    Assigned(
+        "pair of a name and a value",
+        ('"value', "'value"),
+        r"([\"'](?:name|key)\\?[\"']\s{0,4}:\s{0,4}\\?[\"'](?P<name>[A-Za-z][A-Za-z0-9_.-]{1,63})\\?[\"']\s{0,4},\s{0,4}"
+        r"\\?[\"']value\\?[\"']\s{0,4}:\s{0,4}\\?[\"'])[^\"'\\]{1,1024}",
+        '{"name": "DB_PASSWORD", "value": "',
+        ("aB3x", 20),
+        '"}',
+    ),
+    Assigned(
+        "password in .netrc",
+        ("login ",),
+        r"(login \s{0,8}\S{1,64}\s{1,8}password\s{1,8})(?!\[)\S{4,256}",
+        "machine host login me password ",
+        ("aB3x", 12),
+    ),
+    Assigned(
+        "password in .pgpass",
+        (":5432:",),
+        r"(:5432:[^\s:/]{1,64}:[^\s:/]{1,64}:)(?!\[)[^\s:]{4,256}",
+        "host:5432:base:me:",
+        ("aB3x", 12),
+    ),
+    Assigned(
+        "password in SQL",
+        ("identified by",),
+        r"((?i:identified by)\s{1,8}['\"])(?!\[)[^'\"\n]{4,256}",
+        "CREATE USER me IDENTIFIED BY '",
+        ("aB3x", 12),
+        "'",
+    ),
+    Assigned(
+        "option for a password or key",
+        ("login ", "ssh"),
+        r"((?:sshpass|docker login|podman login|swanlab login|ssh-keygen)"
+        r"(?: (?!-[pkNP] )[^\s-][^\s]{0,64}| -[a-zA-Z]){0,8} -[pkNP][ =]?[\"']?)(?![<{$%*\[\s])[^\s\"']{4,256}",
+        "docker login -u me -p ",
+        ("aB3x", 12),
+    ),
+    Assigned(
+        "user of curl",
+        ("curl ",),
+        r"(curl (?:(?!curl )[^\n]){0,256}?(?:(?<= )-u|(?<= )--user)[ =]{0,2}[\"']?[^\s:\"'=]{1,64}:)"
+        r"(?![<{$%*\[])[^\s\"']{3,256}",
+        "curl -s -u user:",
+        ("aB3x", 12),
+        " https://host",
+    ),
+)
+"""Values that are recognized by what comes before them."""
+
+WORDS = ("pass", "pwd", "key", "secret", "token", "auth", "_pat")
+"""Words of the names to which texts assign secrets."""
+_IS = r"(?::=|=>|=|:|(?<=\s)(?i:is)\b:?|(?<=[\"']),(?=\s?b?\\?[\"']))"
+
+
+def assigned_to(word: str) -> str:
+    """Return the pattern of a quoted text that is more than a word, or of an unquoted value with a digit.
+
+    The word is in a name, which decides with the value. Calls, indices and attributes do not match: these are code.
+    """
+    return (
+        rf"((?P<word>{word}[A-Za-z0-9_-]{{0,16}})\\?[\"']?\s{{0,8}}{_IS}\s{{0,8}}b?"
+        rf"(?:\\?[\"'](?![<{{$%*.\[(])(?=[A-Za-z_]{{0,128}}[^A-Za-z_\s\"'\\])(?=[^\s\"'\\]{{4}})"
+        rf"|(?![<{{$%*.\[(=]|\w{{1,64}}[(\[]|[A-Za-z_]\w{{0,64}}\.[A-Za-z_])(?={_BARE}0-9]{{0,128}}[0-9])(?={_BARE}]{{6}})))"
+        rf"(?P<value>(?<=[\"'])[^\s\"'\\]+|{_BARE}]+)"
+    )

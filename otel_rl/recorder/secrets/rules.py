@@ -1,0 +1,72 @@
+"""The rules of secrets in texts, and the quick search for those that a text needs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_rl.recorder.secrets.formats import ASSIGNED, KEPT, KEYS, WORDS, assigned_to
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Rule(NamedTuple):
+    """A fixed text near the start of a secret, by which it is found quickly, and a pattern.
+
+    The first group of the pattern stays in the text.
+    """
+
+    start: str
+    pattern: str
+
+
+def _of_key(start: str, rest: str) -> str:
+    """Return the pattern of a key; it does not begin inside of a word, nor inside of base64 without a separator."""
+    inside = "A-Za-z0-9+/_-" if start.isalnum() else "A-Za-z0-9"
+    return f"(){start}(?<![{inside}]{start})(?P<words>{rest})"
+
+
+KEY_RULES = (
+    *(Rule(start, pattern) for _, starts, pattern in KEPT for start in starts),
+    *(Rule(start, _of_key(re.escape(start), key.rest)) for key in KEYS for start in key.starts),
+)
+"""Rules of secrets without white space, which have at least `SHORTEST_KEY` characters."""
+VALUE_RULES = (
+    *(Rule(start, one.pattern) for one in ASSIGNED for start in one.starts),
+    *(Rule(word, assigned_to(one)) for word in WORDS for one in dict.fromkeys((word, word.upper(), word.capitalize()))),
+)
+"""Rules of secrets that are recognized by what comes before them; their starts are in lower case."""
+RULES = (*KEY_RULES, *VALUE_RULES)
+SHORTEST_KEY = 12
+"""The smallest number of characters of a key, and of a secret that is learned."""
+_PIVOTS = ("_", "-", ".", ":", "=", "")
+
+
+def _by_pivot(rules: Iterable[Rule]) -> dict[str, list[str]]:
+    """Return the starts by a character that they have: most are not looked for in a text without that character."""
+    starts = dict.fromkeys(rule.start for rule in rules)
+    return {pivot: [one for one in starts if pivot == next(filter(one.count, _PIVOTS), "")] for pivot in _PIVOTS}
+
+
+_KEY_STARTS, _VALUE_STARTS = _by_pivot(KEY_RULES), _by_pivot(VALUE_RULES)
+_compiled: dict[str, list[re.Pattern[str]]] = {}
+
+
+def patterns_for(text: str, long_words: str) -> list[re.Pattern[str]]:
+    """Return the patterns of the starts that a text has; keys are looked for in its long words alone."""
+    starts = _in(text.lower(), _VALUE_STARTS)
+    if long_words:
+        starts = _in(long_words, _KEY_STARTS) + starts
+    return [pattern for start in starts for pattern in _compiled.get(start) or _compile(start)]
+
+
+def _in(text: str, starts_by_pivot: dict[str, list[str]]) -> list[str]:
+    """Return the starts that a text has."""
+    return [start for pivot, starts in starts_by_pivot.items() if pivot in text for start in starts if start in text]
+
+
+def _compile(start: str) -> list[re.Pattern[str]]:
+    """Compile the patterns of a start when it is first seen: all of them would take 50 ms."""
+    _compiled[start] = found = [re.compile(rule.pattern) for rule in RULES if rule.start == start]
+    return found

@@ -1,0 +1,73 @@
+"""Questions of an autopsy, which a thread of the trainer answers: its stacks, and PyTorch's Flight Recorder.
+
+The thread waits in `read` of a pipe, which the autopsy opens in `/proc`, and never wakes by itself. It holds the GIL
+while it answers, so no other thread changes its frames meanwhile: who reads them without the GIL can read what has just
+been freed, and end the process. While C code holds the GIL, the thread cannot answer. Then no frame changes, and a
+signal is safe.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+import threading
+from contextlib import suppress
+from types import BuiltinFunctionType
+from typing import TYPE_CHECKING
+
+from otel_rl.recorder.files.atomic_files import number_in, write_atomically
+from otel_rl.recorder.files.signals import FLIGHT, FLIGHT_ANSWER, QUESTIONS, STACKS
+from otel_rl.recorder.interrupts import let_pass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_SWITCHES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+_MODULE = "torch._C._distributed_c10d"
+_END = b"."
+
+
+class Questions:
+    """The thread of a process that answers, until `close`."""
+
+    def __init__(self) -> None:
+        self._into: int | None = None
+
+    def begin(self, journal: Path, write_stacks: Callable[[], None]) -> None:
+        """Wait for questions; a file in the journal says where."""
+        if type(_thread.start_new_thread) is not BuiltinFunctionType:
+            return  # threads are greenlets, as those of gevent: one that waits in `read` stops all of them
+        with suppress(OSError, RuntimeError):  # no descriptor or no thread is left
+            if any(number_in(os.environ.get(name, "")) for name in _SWITCHES):
+                write_atomically(journal / FLIGHT_ANSWER, b"{}")  # it can be asked for
+            pipe, self._into = os.pipe()
+            answers = {STACKS: write_stacks, FLIGHT: lambda: _write_flight(journal)}
+            threading.Thread(target=_answer, args=(pipe, answers), name="otel-rl-questions", daemon=True).start()
+            # With the inode: after `close`, another file may get the number, and an autopsy must not write into that
+            # one.
+            write_atomically(journal / QUESTIONS, f"{self._into} {os.fstat(self._into).st_ino}".encode())
+
+    def close(self) -> None:
+        """End the thread; a second call is harmless."""
+        into, self._into = self._into, None
+        if into is not None:
+            with suppress(OSError):  # somebody has closed it
+                os.write(into, _END)  # a forked child may hold the pipe open
+                os.close(into)
+
+
+def _answer(pipe: int, answers: dict[bytes, Callable[[], None]]) -> None:
+    while (question := os.read(pipe, 1)) not in (_END, b""):
+        try:
+            answers.get(question, int)()
+        except Exception as error:  # another version of PyTorch, or a full disk
+            let_pass(error)
+    os.close(pipe)
+
+
+def _write_flight(journal: Path) -> None:
+    """Write the last collectives of each process group."""
+    if (module := sys.modules.get(_MODULE)) is not None:
+        write_atomically(journal / FLIGHT_ANSWER, module._dump_fr_trace_json(True, False))

@@ -1,0 +1,74 @@
+"""`python -m tests.look.draw`: screenshots for the docs: `top` during the demo, and the report of a slow rank."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from otel_rl.look.page.report import write_report
+from otel_rl.look.terminal.app import Top
+from otel_rl.look.terminal.present import present_of
+from otel_rl.recorder.archive.runs import place_of
+from tests.collector import wait_for
+from tests.look.browser import chromium
+from tests.look.recorded import Shape, record
+
+if TYPE_CHECKING:
+    from otel_rl.recorder.archive.runs import Place
+
+_IMAGES = Path(__file__).parents[2] / "docs" / "images"
+_SHAPE = Shape(steps=120, ranks=4, slow_rank=3, slower_from=70, gpus=True, texts=True)
+_PICTURES = {"report.png": ("", 1440, 1560), "report_step.png": ("#step=75&rank=3&at=timeline", 1280, 780)}
+"""Files, with the address, width and height of the page that they show."""
+
+
+def draw() -> None:
+    """Write the screenshots."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        terminal = _of_demo(place / "demo")
+        write_report(record(place / "run", _SHAPE), place / "report.html")
+        _draw(terminal, place / "report.html")
+
+
+def _draw(terminal: str, report: Path) -> None:
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 1240, "height": 810})
+        page.set_content(terminal)
+        page.screenshot(path=_IMAGES / "terminal.png")
+        for file, (address, width, height) in _PICTURES.items():
+            page = browser.new_page(viewport={"width": width, "height": height})
+            page.goto(report.as_uri() + address)
+            page.locator("html[data-ready=all]").wait_for()
+            page.wait_for_timeout(1000)
+            page.screenshot(path=_IMAGES / file)
+
+
+def _of_demo(place: Path) -> str:
+    """Return what `otel-rl top` shows of the demo after three quarters of its steps, as SVG."""
+    options = ("--steps", "60", "--ranks", "2", "--dir", str(place))
+    with subprocess.Popen((Path(sys.executable).with_name("otel-rl"), "demo", *options), stdout=subprocess.DEVNULL):
+        wait_for(lambda: any(present_of(run).progress.steps >= 45 for run in _runs(place)), "no step 45", 600)
+        return asyncio.run(_screenshot(*_runs(place)))
+
+
+def _runs(place: Path) -> list[Place]:
+    return [place_of(file.parent) for file in place.glob("*/*/run.json")]
+
+
+async def _screenshot(run: Place) -> str:
+    """Return what `otel-rl top` shows of a run, once it has read its past, as SVG."""
+    app = Top(run, present_of(run))
+    async with app.run_test(size=(100, 30)) as pilot:
+        while app.scene.facts is None or not app.scene.names:
+            await pilot.pause(0.1)
+        await pilot.pause(1)
+        return app.export_screenshot(title="otel-rl top")
+
+
+if __name__ == "__main__":
+    draw()

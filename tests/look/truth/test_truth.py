@@ -1,0 +1,47 @@
+"""All screens say the same of a run, at the same moment, to the last digit; and it is what happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, given, settings
+
+from tests import samples
+from tests.look.truth.contradictions import contradictions_of
+from tests.look.truth.drawn import RECIPES, Recipe, possible
+
+_CASES = {
+    "hung": Recipe("rank hangs", ranks=4, steps=25, where="head"),
+    "resumed": Recipe("finished", ranks=2, steps=60, form="nested", repeats=3, factor=1.6),
+    "killed": Recipe("killed in a phase", ranks=3, steps=25, where="apart", waits=False),
+    "live": Recipe("live", ranks=2, steps=25, form="parallel", announces=True, nan=True),
+    "went on": Recipe("finished", ranks=2, steps=25, repeats=3, went_on=True),
+    "empty": Recipe("nothing"),
+}
+
+
+_NOT_YET = ("shares", "goodput", "trained", "lost", "recent_step_seconds")
+"""The facts that are not yet right where a step has no row of its own: a process died in it, or came back late."""
+
+
+def holds(recipe: Recipe, directory: Path) -> None:
+    found = contradictions_of(recipe, directory)
+    is_torn = recipe.ending in ("failed", "cancelled", "killed in a phase") or recipe.damaged or recipe.where == "apart"
+    is_torn |= recipe.went_on and not recipe.waits
+    assert [str(one) for one in found if not (is_torn and one.fact.split()[0] in _NOT_YET)] == []
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_a_run_of_each_kind(tmp_path: Path, case: str) -> None:
+    """One that hangs, was resumed, was killed, goes on, hung before it was resumed, or has recorded nothing."""
+    holds(possible(_CASES[case]), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(samples.of(900, 7200))
+@settings(max_examples=samples.of(30, 400), phases=[Phase.reuse, Phase.generate])
+@given(recipe=RECIPES)
+def test_drawn_runs(tmp_path_factory: pytest.TempPathFactory, recipe: Recipe) -> None:
+    """Of all kinds, with 1 to 16 ranks, one and two machines; `ALL_SAMPLES=1` takes 400."""
+    holds(recipe, tmp_path_factory.mktemp("drawn"))

@@ -1,0 +1,68 @@
+"""A cgroup of version 2, from files as the kernel writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from otel_rl.recorder.agent.hardware.cgroup import Cgroup, find
+
+_EVENTS = "low 0\nhigh 0\nmax 31\noom 2\noom_kill 3\noom_group_kill 0\n"
+_CPU = "usage_usec 81500000\nuser_usec 60000000\nsystem_usec 21500000\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A tree as Kubernetes makes it: the pod has the tighter limit."""
+    pod = tmp_path / "kubepods" / "pod1"
+    container = pod / "container"
+    container.mkdir(parents=True)
+    for place, limit, cpu in ((pod, "8589934592", "400000 100000"), (container, "max", "max 100000")):
+        (place / "memory.max").write_text(f"{limit}\n")
+        (place / "cpu.max").write_text(f"{cpu}\n")
+    (container / "cgroup.controllers").write_text("cpu memory\n")
+    (container / "memory.current").write_text("1073741824\n")
+    (container / "memory.events").write_text(_EVENTS)
+    (container / "cpu.stat").write_text(_CPU)
+    return tmp_path
+
+
+def test_use_limits_and_kills(root: Path) -> None:
+    """A limit is the tightest of the cgroup's own and its ancestors'."""
+    found = {point.metric: point.value for point in Cgroup(root / "kubepods" / "pod1" / "container", root).read()}
+
+    assert found == {
+        "container.memory.usage": 2**30,
+        "rl.container.memory.limit": 2**33,
+        "rl.container.memory.oom_kills": 3,
+        "container.cpu.time": 81.5,
+        "rl.container.cpu.limit": 4.0,
+    }
+
+
+def test_the_own_cgroup_is_found(root: Path, tmp_path: Path) -> None:
+    """The place in /proc decides."""
+    own = tmp_path / "own"
+    own.write_text("0::/kubepods/pod1/container\n")
+    found = find(own, root)
+
+    assert found is not None
+    assert next(iter(found.read())).value == 2**30
+
+
+@pytest.mark.parametrize("said", ["12:memory:/docker/abc\n", "", None])
+def test_without_version_2_there_is_none(said: str | None, tmp_path: Path) -> None:
+    """Version 1, or no /proc."""
+    own = tmp_path / "own"
+    if said is not None:
+        own.write_text(said)
+
+    assert find(own, tmp_path) is None
+
+
+def test_without_limits_there_are_none(tmp_path: Path) -> None:
+    """The root cgroup has few files."""
+    (tmp_path / "cpu.stat").write_text(_CPU)
+
+    assert [point.metric for point in Cgroup(tmp_path, tmp_path).read()] == ["container.cpu.time"]

@@ -1,0 +1,1 @@
+"""Facts: what they conclude from plain columns."""
