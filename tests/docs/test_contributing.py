@@ -161,7 +161,9 @@ from otel_rl.cli.commands import Verb
 from otel_rl.cli.runs import RunArgument
 
 
-@click.command(cls=Verb, section="look", short_help="Print the name of a run.")
+@click.command(
+    cls=Verb, section="look", short_help="Print the name of a run.", examples={"called newest": "the newest run"}
+)
 @click.argument("run", type=RunArgument())
 def called(run):
     click.echo(run.name)

@@ -60,7 +60,7 @@ def test_the_quick_start(checkout: Path) -> None:
     look = "otel-rl top --once\notel-rl report\n"
     printed = typed(f"{_of('look').code}python hello.py\n{look}", checkout)
 
-    assert "step 2  loss 0.3333" in printed
+    assert "step 2  loss 0.333 " in printed
     assert "[1.         0.5        0.33333333]" in printed
     assert "hello" in printed.partition("└──────────┴")[2]
     assert [*checkout.glob("runs/hello/*/report.html")]

@@ -107,7 +107,7 @@ def test_once_waits_for_an_agent_that_lingers(tmp_path: Path) -> None:
     said = once.stderr.readline()  # type: ignore[union-attr]
     other.release()
 
-    assert said == f"another agent runs in {run.dir}; waiting until it ends, at most 90 s\n"
+    assert said == f"another agent runs in {run.dir}; waiting until it ends, at most 1 min 30 s\n"
     assert once.wait(60) == 0
     assert [row["step"] for row in rows_of(run.dir)] == [0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,18 +24,19 @@ from tests.processes import run_python
 if TYPE_CHECKING:
     from textual.pilot import Pilot
 
-STEPS = 12
+STEPS, SLOW = 12, 6
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A run of twelve steps that has ended."""
+    """A run of twelve steps, one of which was slow; it has ended."""
     run = otel_rl.init(project="p", name="base", dir=str(tmp_path_factory.mktemp("runs")), hardware=False, quiet=True)
     for step in range(STEPS):
         with run.step(step):
             with run.phase("generate", tokens=8), run.phase("prefill"):
                 pass
             with run.phase("update_actor"):
+                time.sleep(0.3 if step == SLOW else 0.01)
                 run.log({"reward": step / STEPS, "odd/name": float("nan") if step == 7 else step})
     run.event("rl.checkpoint", path="/ckpt")
     assert run.finish()
