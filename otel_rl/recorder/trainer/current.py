@@ -1,4 +1,4 @@
-"""The run of this process."""
+"""The run of this process, and the runs that it records beside it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from otel_rl.recorder.trainer.step import Steps
 
 _current: Run | None = None
+_beside: list[Run] = []
+"""The other open runs, in the order in which they began: runs of a tracker that are open at once."""
 
 
 def current() -> Run | None:
@@ -29,10 +31,25 @@ def make_current(run: Run | None) -> None:
     _current = run
 
 
+def record_beside(run: Run) -> None:
+    """Let the process record this run too, until it is finished; the run of the process stays."""
+    _beside.append(run)
+
+
 def release() -> None:
-    """Forget a run that has ended: a process may record thousands of runs."""
+    """Forget runs that have ended: a process may record thousands of runs. The oldest one that is left is the next."""
+    _beside[:] = [run for run in _beside if not run._end.is_over]
     if current() is None:
-        make_current(None)
+        make_current(_beside.pop(0) if _beside else None)
+
+
+def is_open(run: Run) -> bool:
+    """Return whether this process records the run."""
+    return not run._end.is_over and run in _open_runs()
+
+
+def _open_runs() -> list[Run]:
+    return [*([] if _current is None else [_current]), *_beside]
 
 
 # Once in a process: with a function for each run, `atexit` kept all that the runs had held
@@ -49,18 +66,18 @@ def end_with_process(_pid: int) -> None:
 
 
 def _at_exit() -> None:
-    if _current is not None:
-        _current._end.at_exit()
+    for run in _open_runs():
+        run._end.at_exit()
 
 
 def _in_child() -> None:
-    if _current is not None:
-        _current._end.in_child()
+    for run in _open_runs():
+        run._end.in_child()
 
 
 def end_by_status(status: int) -> None:
-    """End the run of this process, which exits with this status without anything else that runs at an exit."""
-    if (run := current()) is not None:
+    """End the runs of this process, which exits with this status without anything else that runs at an exit."""
+    for run in _open_runs():
         run._end.end(0, None, ending_by_status(status & 0xFF))
 
 
@@ -75,10 +92,11 @@ def steps_of(run: Run) -> Steps:
 
 
 def _silence_child() -> None:
-    if _current is not None:
-        _current._recorder.go_silent()
-        _current._session.leave_to_parent()
-        make_current(None)
+    for run in _open_runs():
+        run._recorder.go_silent()
+        run._session.leave_to_parent()
+    _beside.clear()
+    make_current(None)
 
 
 # A forked child has the same mapped segment, and would write over the records of its parent

@@ -15,11 +15,18 @@ from otel_rl.recorder.files.processes import hold_standard_descriptors
 from otel_rl.recorder.settings.loading import load, unknown_setting
 from otel_rl.recorder.settings.otel_environment import sdk_is_disabled
 from otel_rl.recorder.settings.settings import Settings
-from otel_rl.recorder.trainer.current import current, end_with_process, make_current, release
+from otel_rl.recorder.trainer.current import (
+    current,
+    end_with_process,
+    is_open,
+    make_current,
+    record_beside,
+    release,
+)
 from otel_rl.recorder.trainer.run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Never
 
     from otel_rl.recorder.settings.settings import Flops, Hardware, Rows, Traces
@@ -94,20 +101,34 @@ def init(
         if not present._steps.training_ended:
             raise SettingsError(f"run {present.id} is being recorded in this process; finish() it first")
         present.finish()
+    return _begin(given, make_current)
+
+
+def init_beside(**given: object) -> Run:
+    """Begin another run in this process, which stays the recorder of the present one; the keywords are those of `init`.
+
+    Raises:
+        SettingsError: As `init`.
+    """
+    return _begin(given, record_beside)
+
+
+def _begin(given: dict[str, object], register: Callable[[Run], None]) -> Run:
+    """Begin a run, and register it as one of this process."""
     hold_standard_descriptors()
     chosen = load({key: value for key, value in given.items() if key != "config"})
     spans = not sdk_is_disabled(os.environ)
     from otel_rl.recorder.trainer.opening import Unrecorded, open_session  # only the start of a run needs it
 
-    session, held = None, locks.held()
+    session, run, held = None, None, locks.held()
     try:
         session = open_session(chosen)
         run = Run(session, spans=spans, provider_is_global=chosen.set_global, asked_for=given)
         run._end.when_over = release
-        make_current(run)
+        register(run)
     except BaseException:
-        # An interrupt behind `make_current` leaves a run that works, which `init` then returns.
-        if current() is None:
+        # An interrupt behind `register` leaves a run that works, which `init` then returns.
+        if run is None or not is_open(run):
             if session is not None:
                 session.give_up()
             # The traceback of the interrupt keeps the half-made session alive, and with it the locks
@@ -115,8 +136,8 @@ def init(
             locks.release_since(held)
         raise
     end_with_process(os.getpid())
-    if config is not None:
-        run.params(config)
+    if given.get("config") is not None:
+        run.params(given["config"])
     if chosen.rank == 0 and not chosen.quiet and not isinstance(session, Unrecorded):
         local = session.directory.local
         more = "" if local.is_relative_to(run.dir) else f"; its journals are in {local} on {socket.gethostname()}"
