@@ -1,4 +1,4 @@
-"""The run of this process, and the runs that it records beside it."""
+"""The run of this process, and others that are open at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that a process records beside its own: of trackers that have several runs open at once."""
+"""Several runs that one process records at once, as for trackers with several open runs."""
 
 from __future__ import annotations
 
