@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelerate.tracking import GeneralTracker
 
-from otel_rl.frameworks.recording import Recording, Recordings, numbers
+from otel_rl.frameworks.recording import Recording, Recordings
 from otel_rl.frameworks.tracked import warn_without_steps
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ class OtelRlTracker(GeneralTracker):  # type: ignore[misc] # mypy does not read 
     def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
         """Record the numbers among `values`."""
         self.start()
-        if self.tracker is not None:
-            self.tracker.log(numbers(values), step=step)
+        if self._recording is not None:
+            self._recording.log(values, step)
             warn_without_steps("accelerate", step)
 
     def finish(self) -> None:
@@ -75,7 +75,7 @@ def patch(module: Any, patches: Patches) -> None:
             recordings.begin(accelerator, given.get("config"), trainer=accelerator, project=project)
 
     def log(accelerator: Any, given: dict[str, Any]) -> None:
-        recordings.log(accelerator, numbers(given["values"]), given.get("step"))
+        recordings.log(accelerator, given["values"], given.get("step"))
         warn_without_steps("accelerate", given.get("step"))
 
     def end(accelerator: Any, given: dict[str, Any]) -> None:

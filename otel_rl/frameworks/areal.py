@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.frameworks.recording import Recordings, numbers
+from otel_rl.frameworks.recording import Recordings
 from otel_rl.frameworks.timers import Timers
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def patch_logger(module: Any, patches: Patches) -> None:
         first = max(given["global_step"], logger._last_commit_step + 1)
         for step, item in enumerate(data, first):
             values = {name: value for name, value in item.items() if not name.endswith("__count")}
-            recordings.log(logger, numbers(values), step)
+            recordings.log(logger, values, step)
 
     patches.observe(module, "StatsLogger.__init__", ("config",), begin, what="StatsLogger")
     # Before the call, which moves `_last_commit_step`.

@@ -9,15 +9,15 @@ joined as in its charts (`loss.policy` in W&B), otherwise with a slash (`loss/po
 
 from __future__ import annotations
 
-import math
 import threading
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import otel_rl
+from otel_rl.frameworks.charted import element, flat
 from otel_rl.frameworks.instrument import capture
 from otel_rl.frameworks.patches import Patches, harmless
-from otel_rl.frameworks.recording import Recording, flat, unless_set
+from otel_rl.frameworks.recording import Recording, unless_set
 from otel_rl.frameworks.wandb_axes import Axes
 from otel_rl.recorder.errors.texts import text_of
 from otel_rl.recorder.trainer.current import recorder_of
@@ -186,18 +186,14 @@ class _TrackerRecorder:
 
 def _number(value: Any) -> Any:
     """Return what trackers chart for a value: a number, or an array without dimensions; `None` if nothing."""
+    value = element(value)
     if isinstance(value, (int, float)):
         return value
-    if value is None or isinstance(value, (str, bytes)):
+    if isinstance(value, (str, bytes)):
         return None
+    if isinstance(shape := getattr(value, "shape", None), tuple):
+        return None if shape else value
     try:
-        shape = getattr(value, "shape", None)
-        if not isinstance(shape, tuple):
-            return float(value) if hasattr(value, "__float__") else None
-        if math.prod(shape) != 1:
-            return None
-        if (is_ready := getattr(value, "is_ready", None)) is not None and is_ready():
-            return value.item()  # of JAX; the tracker has just read it, so nothing waits
-        return value.reshape(()) if shape else value
+        return float(value) if hasattr(value, "__float__") else None
     except Exception:  # a foreign object may raise anything
         return None

@@ -65,7 +65,7 @@ class OtelRlLogger(Logger):  # type: ignore[misc] # mypy does not read Lightning
     @rank_zero_only  # type: ignore[untyped-decorator] # Lightning's own
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Record values, with the epoch that Lightning adds."""
-        self.recording.run.log(metrics, step=step)
+        self.recording.log(metrics, step)
 
     @rank_zero_only  # type: ignore[untyped-decorator] # Lightning's own
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:

@@ -11,9 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import otel_rl
+from otel_rl.frameworks.charted import numbers
 from otel_rl.frameworks.instrument import instrument
 from otel_rl.frameworks.patches import harmless
-from otel_rl.frameworks.recording import Recordings, numbers
+from otel_rl.frameworks.recording import Recordings
 from otel_rl.frameworks.timers import Timers, attribute_of_self
 from otel_rl.recorder.errors.sinks import log_of
 
@@ -95,7 +96,7 @@ def patch_learner(module: Any, patches: Patches) -> None:
             timers.hook_method(patches, learner, path)
 
     def log(learner: Any, given: dict[str, Any]) -> None:
-        recordings.log(learner, numbers(given["logs_dict"]), learner.steps)
+        recordings.log(learner, given["logs_dict"], learner.steps)
 
     def end(learner: Any, _: dict[str, Any]) -> None:
         recordings.finish(learner)

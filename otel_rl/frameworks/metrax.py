@@ -37,7 +37,7 @@ class LoggingBackend:
         """Record a value. After `close` do nothing: JAX still calls it, with values of other loggers."""
         if self._recording is not None and not event.startswith(_JAX):
             with harmless("log_scalar"):
-                self._recording.run.log({event.lstrip("/"): value}, step=int(kwargs.get("step") or 0))
+                self._recording.log({event.lstrip("/"): value}, int(kwargs.get("step") or 0))
 
     def close(self) -> None:
         """End the step, and the run if this object began it."""

@@ -21,10 +21,11 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from otel_rl.frameworks.charted import element, flat
 from otel_rl.frameworks.instrument import instrument
 from otel_rl.frameworks.nemo_rl_rollouts import record_file
 from otel_rl.frameworks.patches import harmless
-from otel_rl.frameworks.recording import Recording, flat, unless_set
+from otel_rl.frameworks.recording import Recording, unless_set
 from otel_rl.frameworks.timers import Timers
 from otel_rl.recorder.convert.tables import device_of
 from otel_rl.recorder.errors.sinks import log_of
@@ -72,13 +73,15 @@ class Backend:
         step_finished: bool = False,
     ) -> None:
         """Record numbers and lists of observations as `prefix/name`; another axis, `step_metric`, is among them."""
-        run = self._recording.run
         with harmless("log_metrics"):
             joined = "" if not prefix else f"{prefix}/"
-            named = {name if name == step_metric else f"{joined}{name}": _flat(value) for name, value in flat(metrics)}
+            named = {
+                name if name == step_metric else f"{joined}{name}": _flat(element(value))
+                for name, value in flat(metrics)
+            }
             on_axis = step_metric is not None and step_metric in metrics
-            before = on_axis and steps_of(run).last is None  # polled before the first step
-            run.log(named, step=0 if before else None if on_axis else step)
+            before = on_axis and steps_of(self._recording.run).last is None  # polled before the first step
+            self._recording.log(named, 0 if before else None if on_axis else step)
 
     def log_hyperparams(self, params: Mapping[str, Any]) -> None:
         """Record hyper-parameters, flattened with dots, list items by their index."""
@@ -86,7 +89,8 @@ class Backend:
 
     def log_histogram(self, histogram: Sequence[Any], step: int, name: str) -> None:
         """Record observations of any shape, as their statistics."""
-        self.log_metrics({name: histogram}, step)
+        with harmless("log_histogram"):
+            self._recording.run.log({name: _flat(histogram)}, step=step)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """Return a method that counts its calls, in place of those that log figures."""

@@ -48,9 +48,9 @@ def patch(module: Any, patches: Patches) -> None:
 
     def log(prefix: str) -> Callable[[Any, dict[str, Any]], None]:
         def record(logger: Any, given: dict[str, Any]) -> None:
-            logged = {name: value for name, value in given["logs_dict"].items() if value is not None}
-            logged.pop("generated_samples", None)
-            recordings.log(logger, {f"{prefix}/{name}": value for name, value in logged.items()}, given["global_step"])
+            logged = {f"{prefix}/{name}": value for name, value in given["logs_dict"].items()}
+            logged.pop(f"{prefix}/generated_samples", None)
+            recordings.log(logger, logged, given["global_step"])
 
         return record
 

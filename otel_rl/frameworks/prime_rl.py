@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.frameworks.recording import Recordings, numbers
+from otel_rl.frameworks.recording import Recordings
 from otel_rl.frameworks.timers import Timers
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ def patch_monitors(module: Any, patches: Patches) -> None:
 
     def log(_: object, given: dict[str, Any]) -> None:
         if isinstance(given["data"], dict) and os.environ.get("RANK", os.environ.get("DP_RANK", "0")) == "0":
-            values = numbers(given["data"])
-            values.pop("step", None)
+            values = {name: value for name, value in given["data"].items() if name != "step"}
             _RECORDINGS.log(module, _apart(values, roles[-1]), given["step"])
 
     def end(_: object, given: dict[str, Any]) -> None:

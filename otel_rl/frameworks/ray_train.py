@@ -19,7 +19,7 @@ from ray.train.v2._internal.execution.train_fn_utils import get_train_fn_utils
 
 import otel_rl
 from otel_rl.frameworks.patches import harmless
-from otel_rl.frameworks.recording import Recording, flat, numbers
+from otel_rl.frameworks.recording import Recording
 from otel_rl.frameworks.trainings import elsewhere
 from otel_rl.recorder.trainer.current import steps_of
 
@@ -119,7 +119,7 @@ class _TrainWorker:
             if self._rank == 0:
                 is_mine = steps.last_begun in (-1, self._recording.number)
                 step = self._next if is_mine else steps.last_begun
-                self._recording.run.log(numbers(dict(flat(metrics))), step=step)
+                self._recording.log(metrics, step)
             self._next += 1
             self._begin()
 

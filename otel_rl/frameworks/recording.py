@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import otel_rl
+from otel_rl.frameworks.charted import numbers
 from otel_rl.frameworks.patches import harmless
 from otel_rl.frameworks.trainings import count, later_training, options_of_training
 from otel_rl.recorder.errors.sinks import log_of
@@ -14,7 +15,7 @@ from otel_rl.recorder.settings.loading import set_outside
 from otel_rl.recorder.trainer.current import steps_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from otel_rl.recorder.trainer.no_span import NoSpan
     from otel_rl.recorder.trainer.phase import Phase
@@ -121,6 +122,10 @@ class Recording:
         """Return whether it records into this run."""
         return self._recorded is run
 
+    def log(self, values: Mapping[str, Any], step: int | None) -> None:
+        """Record the numbers among the values that a framework gives its trackers."""
+        self.run.log(numbers(values), step=step)
+
     def begin_step(self, number: int) -> None:
         """Begin a step, unless it is open. The previous one ends."""
         if number != self.number or not self.has_step:
@@ -183,7 +188,7 @@ class Recordings:
     def log(self, logger_: object, values: Mapping[str, Any], step: int | None) -> None:
         """Record the values that a logger gets."""
         if (recording := self._of.get(id(logger_))) is not None:
-            recording.run.log(values, step=step)
+            recording.log(values, step)
 
     def table(self, logger_: object, name: str, data: object, step: int | None) -> None:
         """Record a table that a logger gets."""
@@ -204,21 +209,6 @@ def unless_set(**options: Any) -> dict[str, Any]:
     """
     user = set_outside()
     return {name: value for name, value in options.items() if value != "" and name not in user}
-
-
-def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values without texts and `None`."""
-    return {name: value for name, value in values.items() if not isinstance(value, str) and value is not None}
-
-
-def flat(values: Mapping[str, Any], prefix: str = "", between: str = "/") -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested mappings, their names joined with slashes."""
-    for name, value in values.items():
-        full = f"{prefix}{between}{name}" if prefix else str(name)
-        if isinstance(value, dict):
-            yield from flat(value, full, between)
-        else:
-            yield full, value
 
 
 # Weak: a trainer that the script has dropped is not open, and its model must not be kept.

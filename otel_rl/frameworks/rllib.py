@@ -16,7 +16,7 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from wrapt import ObjectProxy
 
 from otel_rl.frameworks.patches import harmless
-from otel_rl.frameworks.recording import Recording, flat, numbers, unless_set
+from otel_rl.frameworks.recording import Recording, unless_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -106,7 +106,7 @@ class _Algorithm:
         self._log_result(result)
         with harmless("log_result"):
             values = {name: value for name, value in result.items() if name not in _NO_METRICS}
-            self.recording.run.log(numbers(dict(flat(values))), step=result["training_iteration"])
+            self.recording.log(values, result["training_iteration"])
 
     def log_time(self, key: str | tuple[str, ...], **options: Any) -> Any:
         """Return RLlib's timer, with a phase around what it measures."""

@@ -20,8 +20,9 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import otel_rl
+from otel_rl.frameworks.charted import flat
 from otel_rl.frameworks.patches import Patches, harmless
-from otel_rl.frameworks.recording import Recording, flat, unless_set
+from otel_rl.frameworks.recording import Recording, unless_set
 from otel_rl.frameworks.rollouts import RolloutBatch, record, run_with_texts
 from otel_rl.frameworks.timers import Timers
 from otel_rl.recorder.errors.sinks import log_of
@@ -65,8 +66,7 @@ class RunTracker:
         with harmless("Tracker.log"):
             named = dict(flat(values))
             texts = {name: value for name, value in named.items() if isinstance(value, str)}
-            if numbers := {name: value for name, value in named.items() if name not in texts}:
-                run.log(numbers, step=step)
+            self._recording.log(named, step)
             for name, text in texts.items():
                 run.table(name, {"text": [text]}, step=step)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import otel_rl
 from otel_rl.frameworks.patches import harmless
-from otel_rl.frameworks.recording import TIMED, Recordings, numbers
+from otel_rl.frameworks.recording import TIMED, Recordings
 from otel_rl.frameworks.timers import Timers
 from otel_rl.recorder.settings.settings import INSTRUMENT_VARIABLE
 
@@ -62,7 +62,7 @@ def patch_tracking(module: Any, patches: Patches) -> None:
     def log(_: object, given: dict[str, Any]) -> None:
         values = dict(given["metrics"])
         step = values.pop(given["step_key"])
-        _RECORDINGS.log(_PROCESS, numbers(values), step)
+        _RECORDINGS.log(_PROCESS, values, step)
 
     def end(_: object, given: dict[str, Any]) -> None:
         TIMED.end()

@@ -51,8 +51,8 @@ class OtelRlWriter(KVWriter):  # type: ignore[misc] # mypy does not read SB3's t
     def write(self, key_values: Mapping[str, Any], key_excluded: Mapping[str, tuple[str, ...]], step: int = 0) -> None:
         """Record the numbers. Then the next step of an off-policy algorithm begins, with this number."""
         with harmless("write"):
-            numbers = {name: value for name, value in key_values.items() if hasattr(value, "__float__")}
-            self.recording.run.log(numbers, step=step)
+            charted = {name: value for name, value in key_values.items() if hasattr(value, "__float__")}
+            self.recording.log(charted, step)
             if self.recording.has_step and not isinstance(self._model, OnPolicyAlgorithm):
                 self.recording.begin_step(step)
                 self.recording.begin_phase("rollout")

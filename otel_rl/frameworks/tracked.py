@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import otel_rl
-from otel_rl.frameworks.recording import Recordings, numbers
+from otel_rl.frameworks.recording import Recordings
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.trainer.current import steps_of
 
@@ -48,7 +48,7 @@ def patch_tracking(module: Any, patches: Patches, *, dialect: str, arguments: Se
         recordings.begin(tracking, given.get("config"), project=project, name=name, dialect=dialect)
 
     def log(tracking: Any, given: dict[str, Any]) -> None:
-        recordings.log(tracking, numbers(given["data"]), given["step"])
+        recordings.log(tracking, given["data"], given["step"])
         warn_without_steps(dialect, given["step"])
 
     def end(tracking: Any, given: dict[str, Any]) -> None:

@@ -13,8 +13,9 @@ from importlib.util import find_spec
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from otel_rl.frameworks.charted import numbers
 from otel_rl.frameworks.patches import Patches, harmless
-from otel_rl.frameworks.recording import Recordings, numbers
+from otel_rl.frameworks.recording import Recordings
 from otel_rl.frameworks.rollouts import ScoredRollout, mean_of, record, run_with_texts
 from otel_rl.frameworks.timers import Timers
 
@@ -47,7 +48,7 @@ def patch_monitors(module: Any, patches: Patches) -> None:
         recordings.begin(monitor, given.get("config"), project=project, name=name, dialect="trinity")
 
     def log(monitor: Any, given: dict[str, Any]) -> None:
-        recordings.log(monitor, numbers(given["data"]), given["step"])
+        recordings.log(monitor, given["data"], given["step"])
 
     def table(monitor: Any, given: dict[str, Any]) -> None:
         recordings.table(monitor, given["table_name"], given["experiences_table"], given["step"])

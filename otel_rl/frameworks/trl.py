@@ -144,9 +144,9 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
             self._recording.abandon(error)
 
     def _log(self, args: Any, state: Any, logged: dict[str, Any]) -> None:
-        numbers = {name: n for name, n in logged.items() if name != "step" and isinstance(n, (int, float))}
+        values = {name: value for name, value in logged.items() if name != "step"}
         # The names that transformers gives its trackers: `eval_loss` is `eval/loss` there.
-        self.recording(args).run.log(rewrite_logs(numbers), step=state.global_step)
+        self.recording(args).log(rewrite_logs(values), state.global_step)
 
     def _begin(self, args: Any, after: Recording | None = None) -> Recording:
         self._recording = Recording(self, after, **(unless_set(dialect=imported(sys.modules) or "trl") | self.options))

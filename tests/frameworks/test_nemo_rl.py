@@ -31,7 +31,7 @@ import pytest
 import typing_extensions
 
 from otel_rl.frameworks import nemo_rl as ours
-from otel_rl.frameworks.recording import flat
+from otel_rl.frameworks.charted import flat
 from otel_rl.semconv.dialect import dialect
 from otel_rl.semconv.phase_categories import is_listed
 from tests.docs.snippets import coming_from

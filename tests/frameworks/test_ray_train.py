@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_rl.frameworks.recording import flat
+from otel_rl.frameworks.charted import flat
 from tests.frameworks.recorded import EXAMPLES, Recorded, launched, plain
 from tests.frameworks.results import Compared, Values
 
