@@ -26,7 +26,7 @@ from otel_rl.frameworks.instrument import instrument
 instrument()
 import torch, trl_grpo
 from otel_rl.frameworks.trl import OtelRlCallback
-from otel_rl.recorder.trainer.current import make_current
+from otel_rl.recorder.trainer import current
 from otel_rl.recorder.trainer.phase import Phase
 from otel_rl.recorder.trainer.run import Run
 from otel_rl.recorder.trainer.step import StepSpan
@@ -58,10 +58,10 @@ class Switch(TrainerCallback):
         self.times.append(time.perf_counter())
         if self.recording is None:
             self.recording, self.recorder._recording = self.recorder._recording, None
-            make_current(None)
+            current._open.clear()
         else:
             self.recorder._recording, self.recording = self.recording, None
-            make_current(self.recorder._recording.run)
+            current.add(self.recorder._recording.run)
 
 torch.set_num_threads(1)
 trainer = trl_grpo.trainer(int(sys.argv[1]), width=int(sys.argv[2]))

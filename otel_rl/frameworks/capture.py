@@ -20,7 +20,7 @@ from otel_rl.frameworks.patches import Patches, harmless
 from otel_rl.frameworks.recording import Recording, unless_set
 from otel_rl.frameworks.wandb_axes import Axes
 from otel_rl.recorder.errors.texts import text_of
-from otel_rl.recorder.trainer.current import recorder_of
+from otel_rl.recorder.trainer.current import recorder_of, turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -163,8 +163,10 @@ class _TrackerRecorder:
             return
         try:
             if run is None:
-                self._recording = Recording(**unless_set(**options))
-                run = self._recording.run
+                with turn():  # its first values may come from several threads at once
+                    if (run := otel_rl.current()) is None:
+                        self._recording = Recording(**unless_set(**options))
+                        run = self._recording.run
         except otel_rl.SettingsError:
             # Once: the trainer logs in every step, and would repeat the error (hooks/test_capture.py).
             self._given_up = True

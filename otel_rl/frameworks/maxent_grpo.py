@@ -17,6 +17,7 @@ from otel_rl.frameworks.patches import harmless
 from otel_rl.frameworks.recording import Recordings
 from otel_rl.frameworks.timers import Timers, attribute_of_self
 from otel_rl.recorder.errors.sinks import log_of
+from otel_rl.recorder.trainer.current import turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +108,8 @@ def patch_learner(module: Any, patches: Patches) -> None:
 
 
 def _run() -> otel_rl.Run:
-    return otel_rl.current() or otel_rl.init(dialect="maxent_grpo")
+    with turn():
+        return otel_rl.current() or otel_rl.init(dialect="maxent_grpo")
 
 
 def _for_each_token(payload: Any) -> dict[str, float]:

@@ -12,7 +12,7 @@ from otel_rl.frameworks.patches import harmless
 from otel_rl.frameworks.trainings import count, later_training, options_of_training
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.settings.loading import set_outside
-from otel_rl.recorder.trainer.current import steps_of
+from otel_rl.recorder.trainer.current import steps_of, turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,19 +84,20 @@ class Recording:
         self.trainer = trainer
         self._step = OpenStep()
         self._phase: Phase | NoSpan | None = None
-        current = otel_rl.current()
-        self._own: bool = current is None
-        self._options: dict[str, Any] = options
-        if current is None:
-            self._options = before._options | {"id": before.run.id} if before else options_of_training(options)
-            self.run: Run = otel_rl.init(**self._options)
-            count(self.run)
-            atexit.register(_finish_resting)  # before the run's own end, which does not wait for exporters
-        else:
-            logger.info("recording into run %s; the logger's own settings of exporters have no effect", current.id)
-            self.run = _borrowed(current, trainer, after)
-        self._recorded = otel_rl.current() or self.run
-        _open.add(self)
+        with turn():  # threads of a tracker may log their first values at once
+            current = otel_rl.current()
+            self._own: bool = current is None
+            self._options: dict[str, Any] = options
+            if current is None:
+                self._options = before._options | {"id": before.run.id} if before else options_of_training(options)
+                self.run: Run = otel_rl.init(**self._options)
+                count(self.run)
+                atexit.register(_finish_resting)  # before the run's own end, which does not wait for exporters
+            else:
+                logger.info("recording into run %s; the logger's own settings of exporters have no effect", current.id)
+                self.run = _borrowed(current, trainer, after)
+            self._recorded = otel_rl.current() or self.run
+            _open.add(self)
 
     @property
     def is_open(self) -> bool:

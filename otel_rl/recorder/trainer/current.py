@@ -1,4 +1,7 @@
-"""The run of this process, and others that are open at the same time."""
+"""The run of this process: the same in all of its threads and contexts.
+
+A process records one run at a time, except for trackers that have several open: the oldest of them is current.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import atexit
 import functools
 import os
 import sys
+from _thread import RLock
 from typing import TYPE_CHECKING
 
+from otel_rl.recorder.errors import SettingsError
 from otel_rl.recorder.journal.ending import ending_by_status
 
 if TYPE_CHECKING:
@@ -15,48 +20,67 @@ if TYPE_CHECKING:
     from otel_rl.recorder.trainer.run import Run
     from otel_rl.recorder.trainer.step import Steps
 
-_current: Run | None = None
-_beside: list[Run] = []
-"""The other open runs, in the order in which they began: runs of a tracker that are open at once."""
+_PATIENCE_S = 120.0
+"""Seconds to wait for another thread that begins a run, which waits at most 60 s for its agent."""
+_WAITED = (
+    f"another thread has been beginning a run for {_PATIENCE_S:g} s: call init() before the other threads are started"
+)
+_open: list[Run] = []
+"""The runs that this process records, in the order of their beginnings."""
+
+
+# A subclass: a `__exit__` in Python could be interrupted before it releases the lock (faults/test_interrupts.py).
+class _Turn(RLock):  # type: ignore[misc] # typeshed has it final; CPython lets it have subclasses
+    """The turn to begin a run: one thread at a time looks whether there is a run, and begins one if there is none."""
+
+    def __enter__(self) -> bool:  # type: ignore[override] # without arguments
+        # With a limit: a thread that imports the module of an exporter may wait for a thread that waits here.
+        if not self.acquire(timeout=_PATIENCE_S):
+            raise SettingsError(_WAITED)
+        return True
+
+
+_turn = _Turn()
+
+
+def turn() -> _Turn:
+    """Return the turn to begin a run, to be held from the question whether there is one until it has begun."""
+    return _turn
 
 
 def current() -> Run | None:
-    """Return the run that this process records, `None` before `init` and after `finish`."""
-    return None if _current is None or _current._end.is_over else _current
+    """Return the run that this process records, `None` before `init` and after `finish`.
+
+    It is the same in all threads and contexts.
+    """
+    for run in (*_open,):  # a copy: another thread may end one
+        if not run._end.is_over:
+            return run
+    return None
 
 
-def make_current(run: Run | None) -> None:
-    """Make this the run of this process, until it is finished."""
-    global _current
-    _current = run
+def add(run: Run) -> None:
+    """Count a run among those that this process records, until it is finished."""
+    _open.append(run)
 
 
-def record_beside(run: Run) -> None:
-    """Let the process record this run too, until it is finished; the run of the process stays."""
-    _beside.append(run)
+def is_open(run: Run | None) -> bool:
+    """Return whether this process records a run."""
+    return run is not None and not run._end.is_over and run in _open
 
 
-def release() -> None:
-    """Forget runs that have ended: a process may record thousands of runs. The oldest one that is left is the next."""
-    _beside[:] = [run for run in _beside if not run._end.is_over]
-    if current() is None:
-        make_current(_beside.pop(0) if _beside else None)
-
-
-def is_open(run: Run) -> bool:
-    """Return whether this process records the run."""
-    return not run._end.is_over and run in _open_runs()
-
-
-def _open_runs() -> list[Run]:
-    return [*([] if _current is None else [_current]), *_beside]
+def forget_ended() -> None:
+    """Forget the runs that have ended: a process may record thousands."""
+    for run in (*_open,):
+        if run._end.is_over and run in _open:
+            _open.remove(run)
 
 
 # Once in a process: with a function for each run, `atexit` kept all that the runs had held
 # (recorder/trainer/test_many_runs.py).
 @functools.cache
 def end_with_process(_pid: int) -> None:
-    """Let whichever run this process records when it exits end then."""
+    """Let the runs that this process records when it exits end then."""
     atexit.register(_at_exit)
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None and processes.parent_process() is not None:  # such a process ends without atexit
@@ -66,18 +90,18 @@ def end_with_process(_pid: int) -> None:
 
 
 def _at_exit() -> None:
-    for run in _open_runs():
+    for run in (*_open,):
         run._end.at_exit()
 
 
 def _in_child() -> None:
-    for run in _open_runs():
+    for run in (*_open,):
         run._end.in_child()
 
 
 def end_by_status(status: int) -> None:
     """End the runs of this process, which exits with this status without anything else that runs at an exit."""
-    for run in _open_runs():
+    for run in (*_open,):
         run._end.end(0, None, ending_by_status(status & 0xFF))
 
 
@@ -92,11 +116,12 @@ def steps_of(run: Run) -> Steps:
 
 
 def _silence_child() -> None:
-    for run in _open_runs():
+    global _turn
+    _turn = _Turn()  # another thread of the parent may have had it
+    for run in _open:
         run._recorder.go_silent()
         run._session.leave_to_parent()
-    _beside.clear()
-    make_current(None)
+    _open.clear()
 
 
 # A forked child has the same mapped segment, and would write over the records of its parent

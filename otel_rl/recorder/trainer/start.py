@@ -8,28 +8,27 @@ import sys
 from typing import TYPE_CHECKING
 
 from otel_rl.recorder.errors import SettingsError
-from otel_rl.recorder.errors.sinks import one_line
+from otel_rl.recorder.errors.occasional import Occasional
+from otel_rl.recorder.errors.sinks import log_of, one_line
 from otel_rl.recorder.errors.texts import shown
 from otel_rl.recorder.files import locks
 from otel_rl.recorder.files.processes import hold_standard_descriptors
 from otel_rl.recorder.settings.loading import load, unknown_setting
 from otel_rl.recorder.settings.otel_environment import sdk_is_disabled
 from otel_rl.recorder.settings.settings import Settings
-from otel_rl.recorder.trainer.current import (
-    current,
-    end_with_process,
-    is_open,
-    make_current,
-    record_beside,
-    release,
-)
+from otel_rl.recorder.trainer.current import add, current, end_with_process, forget_ended, is_open, turn
 from otel_rl.recorder.trainer.run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Never
 
     from otel_rl.recorder.settings.settings import Flops, Hardware, Rows, Traces
+
+
+_FIX = "finish() it first, or record runs that go on at once in a process each"
+_AGAIN = "finish() it first to begin another run, or another attempt of it"
+_warnings = Occasional(log_of("otel_rl"))
 
 
 def init(
@@ -94,14 +93,17 @@ def init(
     if unknown := next((keyword for keyword in others if keyword not in known), None):
         raise unknown_setting(unknown, others[unknown], known)
     given = {key: value for key, value in named.items() if value is not None}
-    present = current()
-    if present is not None:
-        if not given or _same(given, present._asked_for):
-            return present
-        if not present._steps.training_ended:
-            raise SettingsError(f"run {present.id} is being recorded in this process; finish() it first")
-        present.finish()
-    return _begin(given, make_current)
+    with turn():
+        present = current()
+        if present is not None:
+            if not given or _same(given, present._asked_for):
+                if given and present._steps.last is not None:
+                    _warnings.warn(f"init() again: run {present.id} has steps, and goes on; {_AGAIN}")
+                return present
+            if not present._steps.training_ended:
+                raise SettingsError(f"run {present.id} is being recorded in this process; {_FIX}")
+            present.finish()
+        return _begin(given, alone=True)
 
 
 def init_beside(**given: object) -> Run:
@@ -110,25 +112,29 @@ def init_beside(**given: object) -> Run:
     Raises:
         SettingsError: As `init`.
     """
-    return _begin(given, record_beside)
+    with turn():
+        return _begin(given, alone=False)
 
 
-def _begin(given: dict[str, object], register: Callable[[Run], None]) -> Run:
-    """Begin a run, and register it as one of this process."""
+def _begin(given: dict[str, object], *, alone: bool) -> Run:
+    """Begin a run, and count it among those of this process; it is an error if an `alone` one would be the second."""
     hold_standard_descriptors()
     chosen = load({key: value for key, value in given.items() if key != "config"})
     spans = not sdk_is_disabled(os.environ)
     from otel_rl.recorder.trainer.opening import Unrecorded, open_session  # only the start of a run needs it
 
-    session, run, held = None, None, locks.held()
+    session, held = None, locks.held()
+    run: Run | None = None
     try:
         session = open_session(chosen)
+        if alone and (other := current()) is not None:  # by a signal handler, or the module of an exporter
+            raise SettingsError(f"run {other.id} began while init() ran, and is being recorded; call init() once")
         run = Run(session, spans=spans, provider_is_global=chosen.set_global, asked_for=given)
-        run._end.when_over = release
-        register(run)
+        run._end.when_over = forget_ended
+        add(run)
     except BaseException:
-        # An interrupt behind `register` leaves a run that works, which `init` then returns.
-        if run is None or not is_open(run):
+        # An interrupt behind `add` leaves a run that works, which `init` then returns.
+        if not is_open(run):
             if session is not None:
                 session.give_up()
             # The traceback of the interrupt keeps the half-made session alive, and with it the locks

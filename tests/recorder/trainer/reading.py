@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
@@ -61,3 +63,22 @@ def refusals(records: list[Record]) -> dict[str, int]:
 
 def begin(place: Path, **keywords: object) -> Run:
     return otel_rl.init(**{"agent": "off", "exporters": [], "quiet": True, "project": "test", "dir": place} | keywords)  # type: ignore[arg-type]
+
+
+def at_once(*calls: Callable[[], object]) -> list[object]:
+    """Call functions in a thread each, all at the same moment; return what they returned or raised."""
+    barrier = threading.Barrier(len(calls))
+
+    def call(function: Callable[[], object]) -> object:
+        barrier.wait()
+        try:
+            return function()
+        except otel_rl.SettingsError as error:
+            return error
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(call, calls))
+
+
+def runs_in(place: Path) -> list[Path]:
+    return [path.parent for path in place.glob("*/*/run.json")]

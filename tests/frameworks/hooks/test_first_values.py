@@ -1,0 +1,54 @@
+"""First values that come from several threads at once: they are in one run."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import otel_rl
+from otel_rl.frameworks.capture import _TrackerRecorder
+from otel_rl.frameworks.recording import Recording
+from tests.recorder.trainer.reading import RecordsOf, at_once, begin, logged, runs_in
+
+_THREADS = 8
+
+
+def test_first_values_of_a_tracker_at_once(
+    tmp_path: Path, records_of: RecordsOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First values that a tracker gets from several threads are in one run, which ends with the tracker's."""
+    monkeypatch.setenv("OTEL_RL_AGENT", "off")
+    tracker = _TrackerRecorder("tensorboard")
+    at_once(*(partial(tracker.record, {f"x{number}": number}, number) for number in range(_THREADS)))
+    run = otel_rl.current()
+    assert run is not None
+    values = [value for _, value in sorted(logged(records_of(run)))]
+    tracker.finish()
+
+    assert values == [{f"x{number}": number} for number in range(_THREADS)]
+    assert otel_rl.current() is None
+    assert len(runs_in(tmp_path / "runs")) == 1
+
+
+def test_two_loggers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loggers that begin in two threads record one training into one run, which one of them owns."""
+    monkeypatch.setenv("OTEL_RL_AGENT", "off")
+    recordings = at_once(*[Recording] * _THREADS)
+
+    assert {recording.run for recording in recordings} == {otel_rl.current()}  # type: ignore[attr-defined]
+    assert [recording._own for recording in recordings].count(True) == 1  # type: ignore[attr-defined]
+
+
+def test_a_run_and_a_logger_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A logger that begins while `init` runs records into the run of `init`, or `init` says that there is one."""
+    monkeypatch.setenv("OTEL_RL_AGENT", "off")
+    monkeypatch.setenv("OTEL_RL_DIR", str(tmp_path))
+    found, recording = at_once(partial(begin, tmp_path, name="mine"), Recording)
+    run = otel_rl.current()
+
+    assert isinstance(recording, Recording)
+    assert recording.run is run
+    assert found is run or "is being recorded in this process" in str(found)
+    assert len(runs_in(tmp_path)) == 1
