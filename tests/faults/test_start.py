@@ -16,6 +16,7 @@ import pytest
 import otel_rl
 from otel_rl.recorder.agent.process import StartError, run_agent
 from otel_rl.recorder.directory import directory, parts
+from otel_rl.recorder.files import programs
 from otel_rl.recorder.journal.claim import claim_journal
 from tests.processes import local_of, remove, rows_of, run_python
 
@@ -224,8 +225,12 @@ def test_an_agent_that_cannot_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The run is recorded in its directory, and delivered when an agent can start."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")  # too many processes
+
     with monkeypatch.context() as broken:
-        broken.setattr("sys.executable", "/no/such/python")
+        broken.setattr(programs, "start", fail)
         run = begin(tmp_path, agent="auto", hardware=False, exporters=["jsonl"])
         run.log({"loss": 1.0}, step=0)
 

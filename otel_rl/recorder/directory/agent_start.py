@@ -46,6 +46,10 @@ MACHINE, DIRECTORY = "machine", "directory"
 _ERRORS = {MACHINE: UnavailableError, DIRECTORY: UnwritableError}
 
 
+class NoAgentError(UnavailableError):
+    """This process has no way to start an agent, now or later."""
+
+
 class AgentStatus(msgspec.Struct, frozen=True):
     """The status of an agent, as its status file has it; positions are places in the outbox, except those given up."""
 
@@ -114,15 +118,24 @@ def _environment(secrets: Mapping[str, object]) -> dict[str, str]:
 
     The agent can import the same modules as the trainer, such as an exporter next to its script, and no others.
     """
-    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    paths = os.pathsep.join(path for path in map(_absolute, sys.path) if path)
     # With the variables of `otel-rl run`, the trackers in the agent would be captured, and recorded once more.
     kept = {name: value for name, value in os.environ.items() if name not in (INSTRUMENT_VARIABLE, CAPTURE_VARIABLE)}
     passed = {SECRET_OPTIONS_VARIABLE: json.dumps(secrets)} if secrets else {}
     return kept | {"PYTHONPATH": paths, MARK_VARIABLE: random.token_hex(8)} | passed
 
 
+def _absolute(path: str) -> str:
+    """Return a path of `sys.path`, with the working directory for an empty one; empty if that was removed."""
+    with contextlib.suppress(FileNotFoundError):
+        return path or str(Path.cwd())
+    return ""
+
+
 def _spawn(directory: RunDirectory, secrets: Mapping[str, object], *, show_output: bool) -> Program:
     """Start a supervisor, which starts the agent."""
+    if not _SUPERVISOR.is_file():
+        raise NoAgentError(f"there is no agent: {_SUPERVISOR} is not a file, as inside of a frozen application")
     with open(directory.agent_log, "ab", opener=open_file) as log:
         try:
             process = programs.start(
@@ -132,6 +145,8 @@ def _spawn(directory: RunDirectory, secrets: Mapping[str, object], *, show_outpu
                 errors=log,
                 is_detached=True,
             )
+        except programs.NoPythonError as error:
+            raise NoAgentError(f"there is no agent: {error}") from error
         except OSError as error:
             raise UnavailableError(f"the agent cannot be started: {error}") from error
     # `poll` takes the exit status: supervisors that ended would stay zombies of a trainer that records many runs.

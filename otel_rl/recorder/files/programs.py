@@ -6,16 +6,24 @@ nothing with the trainer's process group if it is to outlive it.
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+_INTERPRETER = re.compile(r"(python|pypy|graalpy)[\d.]*(t|d|w|-dbg)*(\.exe)?", re.IGNORECASE)
 NULL, PIPE = subprocess.DEVNULL, subprocess.PIPE
 Program = subprocess.Popen[bytes]
 TooLate = subprocess.TimeoutExpired
+
+
+class NoPythonError(OSError):
+    """This process is a program that has Python inside, and no interpreter is where its Python was installed."""
 
 
 def python(*arguments: str) -> list[str]:
@@ -23,8 +31,32 @@ def python(*arguments: str) -> list[str]:
 
     With `-c` and `-m`, Python imports from the working directory before its own library, so that a `random.py` there
     would run in the agent. `-P` prevents this. PYTHONPATH still counts: exporters may be importable by it alone.
+
+    Raises:
+        NoPythonError: There is no interpreter.
     """
-    return [sys.executable, "-P", *arguments]
+    return [interpreter(), "-P", *arguments]
+
+
+def interpreter() -> str:
+    """Return the path of the interpreter of this Python.
+
+    `sys.executable` is the application where PyInstaller, Nuitka, uWSGI or a program in C has Python inside. To start
+    it would start the application again, so it counts only if its name, or the name of its target, is that of a Python.
+
+    Raises:
+        NoPythonError: There is none.
+    """
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    own: list[str] = [] if getattr(sys, "frozen", False) else [sys.executable, getattr(sys, "_base_executable", "")]
+    installed = [os.path.join(prefix, "bin", name) for prefix in (sys.exec_prefix, sys.base_exec_prefix)]  # noqa: PTH118
+    for path in filter(None, (*own, *installed)):
+        names = Path(path).name, Path(os.path.realpath(path)).name
+        if any(map(_INTERPRETER.fullmatch, names)) and os.access(path, os.X_OK):
+            return path
+    raise NoPythonError(
+        f"{sys.executable or 'this program'} is not a Python interpreter, and there is no {installed[0]}"
+    )
 
 
 def start(

@@ -68,6 +68,7 @@ class Session:
         self.check_at = 0  # time of the next `check`, in nanoseconds of the monotonic clock
         self._pid = os.getpid()
         self._restart_at, self._restart_pause = 0.0, _CHECK_S
+        self._without_agent = ""  # why no agent can be started
         self._signals, self._questions = SignalFiles(), Questions()
         with otel_environment.only_valid(os.environ):  # exporters import the SDK
             manifest, own = manifest_of(settings), own_exporters(settings)
@@ -285,7 +286,7 @@ class Session:
     def missing(self) -> str:
         """Return the agent's report of lost and undelivered records; empty with `agent="off"`."""
         if self.settings.agent == "off":
-            return ""
+            return self._without_agent
         if self._birth.fate() == "replaced":
             return f"{self.directory.path} {_REPLACED} in {self._claim.path}"
         is_at_work = agent_start.is_looked_after(self.directory)  # before the status, which it writes before it ends
@@ -316,6 +317,15 @@ class Session:
         """Start the agent; if the machine does not allow it, `check` tries again while the run is recorded."""
         try:
             return self._ensure_agent()
+        except agent_start.NoAgentError as error:
+            if self.settings.strict:
+                raise
+            self._without_agent = (
+                f"{error}; to deliver the run, run with an installed otel-rl: {deliver_with(self.directory)[1]}"
+            )
+            self.settings = msgspec.structs.replace(self.settings, agent="off")
+            logger.warning("%s", self._without_agent)
+            return None
         except UnavailableError as error:
             if self.settings.strict or isinstance(error, UnwritableError):
                 raise
