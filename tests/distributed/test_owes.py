@@ -201,4 +201,4 @@ def test_a_run_that_has_ended(pipeline: Pipeline) -> None:
         assert process.stdin is not None
         process.stdin.close()
         process.wait(60)
-    wait_for(lambda: "The run has ended; nothing is owed." in said(pipeline), "it has not ended", 60)
+    wait_for(lambda: "The run has ended (finished); nothing is owed." in said(pipeline), "it has not ended", 60)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.recorder.archive.now import Wait, read_now
-from otel_rl.recorder.archive.reports import reports_of
+from otel_rl.recorder.archive.reports import signs_of
 from otel_rl.recorder.facts import wording
-from otel_rl.recorder.facts.standing import going, gone, how_gone, how_silent, lives, silent
+from otel_rl.recorder.facts.standing import standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from otel_rl.recorder.archive.runs import Place
-    from otel_rl.recorder.facts.signs import AgentReport
+    from otel_rl.recorder.facts.standing import Standing
 
 _SERVER = re.compile(r":\d+$")
 _MOST = 12
@@ -41,52 +41,33 @@ def owed(place: Place, at: int | None = None) -> Owed:
     """Return what a run waits for; `at` is the time in Unix nanoseconds."""
     at = time.time_ns() if at is None else at
     nows = read_now(place.path)
-    agents = reports_of(nows)
+    state = standing(signs_of(place.path, nows, at), at)
     waits = sorted(
         (wait for now in nows for wait in now.waits), key=lambda wait: (not wait.cause, wait.since_unix_nano)
     )
-    ends = [process.outcome for now in nows for process in now.processes]
-    is_over = bool(ends) and None not in ends
-    has_agent = any(lives(agent, at) for agent in agents)
-    is_live = has_agent and not is_over
+    is_live = state.state in ("live", "hung") and state.lacks not in ("report", "agent")
     return Owed(
         path=str(place.path),
         id=place.id,
         is_live=is_live,
         at_unix_nano=at if is_live else max((now.time_unix_nano for now in nows), default=0),
         verdicts=tuple(_cut(in_vain(waits))),
-        sentences=(
-            *_opening(agents, waits, at, is_over=is_over, has_agent=has_agent),
-            *of_waits([wait for wait in waits if not wait.cause]),
-        ),
+        sentences=(*_opening(state, waits, is_live=is_live), *of_waits([wait for wait in waits if not wait.cause])),
         waits=tuple(waits),
     )
 
 
-def _opening(
-    agents: Sequence[AgentReport], waits: Sequence[Wait], at: int, *, is_over: bool, has_agent: bool
-) -> Iterator[str]:
-    if not agents:
+def _opening(state: Standing, waits: Sequence[Wait], *, is_live: bool) -> Iterator[str]:
+    """Yield what the state of the run says about its waits, unless these say why it is in this state."""
+    if state.state == "empty":
         yield "Nothing is known: no agent of this run has written anything."
-    elif is_over:
-        yield (
-            "The run has ended; this was open when its processes died."
-            if waits
-            else "The run has ended; nothing is owed."
-        )
-    elif not has_agent:
-        yield f"The agent has written nothing since {wording.clock(agents[0].time_unix_nano)}; this was open then."
-    elif not waits:
-        yield from (f"{reason}." for reason in [going(agents, at).reason] if reason)
+    elif state.state not in ("live", "hung"):
+        how = "this was open when its agents wrote last" if waits else "nothing is owed"
+        yield f"The run has ended ({state.state}); {how}."
+    elif state.reason and not any(wait.cause for wait in waits):
+        yield f"{state.reason}."
+    if is_live and not waits:
         yield "No process is known to wait for another one. If the run hangs, `otel-rl autopsy` looks at the stacks."
-    else:
-        missing = [
-            process for process in gone(agents) if f"{process.role or 'rank'} {process.rank}" not in _culprits(waits)
-        ]
-        if missing:
-            yield f"{how_gone(missing, agents)}."
-        if quiet := silent(agents, at):
-            yield f"{how_silent(quiet)}."
 
 
 def of_waits(waits: Sequence[Wait]) -> Iterator[str]:
@@ -102,10 +83,6 @@ def _cut(sentences: Sequence[str]) -> Iterator[str]:
     yield from sentences[:_MOST]
     if len(sentences) > _MOST:
         yield f"{wording.count(len(sentences) - _MOST, 'more wait')}: see --json."
-
-
-def _culprits(waits: Sequence[Wait]) -> set[str]:
-    return {name for wait in waits for name in wait.culprits}
 
 
 def in_vain(waits: Sequence[Wait]) -> list[str]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from otel_rl.look.insight.facts import PhaseShare
 from otel_rl.look.insight.own_times import IN_STEPS, own_ns, own_within
+from otel_rl.look.insight.recorded import in_sample
 from otel_rl.recorder.facts.goodput import HUNG
 from otel_rl.recorder.facts.own_time import closed
 from otel_rl.semconv.phase_categories import category_of
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 _NS = 1e9
 _ROUNDING = 1e-6
 """Share of the time up to which sums of floats differ."""
+_MOST_STEPS = 128
+"""Steps of a range whose work is looked at, so that a long run is read as fast as a short one."""
+_TOGETHER = 0.25
+"""Part of the difference of own times within which ranks that waited for each other leave a phase."""
 
 
 class PhaseTimes(NamedTuple):
@@ -81,6 +86,38 @@ def by_category(shares: Iterable[PhaseShare]) -> Mapping[str, float]:
     for share in shares:
         seconds[share.category] += share.share
     return seconds
+
+
+def works(recorded: RecordedRun, steps: tuple[int, int]) -> dict[str, float]:
+    """Return the median over steps of the own seconds that a step spends on each phase, without waits for other ranks.
+
+    Where all ranks leave a phase together, the one that entered last did not wait: its time is the work. Of other
+    phases, the slowest rank counts.
+
+    Args:
+        recorded: The run.
+        steps: The first and the last step; of many, three ranges inside are looked at.
+    """
+    spans = f"{IN_STEPS} AND role IS NULL AND {recorded.whole_steps} AND {in_sample(*steps, _MOST_STEPS, 3)}"
+    seconds = recorded.run.sql(f"""
+        WITH of_rank AS (
+            SELECT step, rank, phase, sum({own_ns(recorded.run, spans)})::DOUBLE / {_NS} AS took,
+                max(start_unix_nano + duration_ns) AS ended
+            FROM spans WHERE {spans} GROUP BY 1, 2, 3
+        )
+        SELECT step, phase, max(took) AS longest, min(took) AS shortest,
+            (max(ended) - min(ended))::DOUBLE / {_NS} AS apart, count(*) AS ranks
+        FROM of_rank GROUP BY 1, 2""")
+    longest, shortest = seconds["longest"], seconds["shortest"]
+    waits = (seconds["apart"] < _TOGETHER * (longest - shortest)) & (seconds["ranks"] > 1)
+    took = np.where(waits, shortest, longest)
+    phases, number = seconds["phase"], len(np.unique(seconds["step"]))
+    times: dict[str, float] = {}
+    for phase in sorted(set(phases.tolist())):
+        of_phase = took[phases == phase]
+        if len(of_phase) * 2 > number:  # not an evaluation or a checkpoint of few steps
+            times[phase] = float(np.median(of_phase))
+    return times
 
 
 def _seconds_of_steps(recorded: RecordedRun, spans: str, who: str) -> float:

@@ -98,10 +98,19 @@ def test_runs_that_wait_for_nothing(tmp_path: Path) -> None:
         "No process is known to wait for another one. If the run hangs, `otel-rl autopsy` looks at the stacks.",
     )
     assert said(tmp_path / "0", processes=[]).sentences == said(tmp_path / "a").sentences
-    assert said(tmp_path / "b", processes=over).sentences == ("The run has ended; nothing is owed.",)
-    assert said(tmp_path / "c", left, processes=over).sentences[0].startswith("The run has ended; this was open")
-    assert said(tmp_path / "d", left, time_unix_nano=1).sentences[0].startswith("The agent has written nothing since")
+    assert said(tmp_path / "b", processes=over).sentences == ("The run has ended (finished); nothing is owed.",)
+    ended = "The run has ended ({}); this was open when its agents wrote last."
+    assert said(tmp_path / "c", left, processes=over).sentences[0] == ended.format("finished")
+    assert said(tmp_path / "d", left, time_unix_nano=1).sentences[0] == ended.format("lost")
     assert not said(tmp_path / "d", left, time_unix_nano=1).is_live
+
+
+def test_a_process_that_came_back(tmp_path: Path) -> None:
+    """The end of its first life is not an end of the run; without a second one, the run has ended."""
+    first = process(outcome="crashed", last_unix_nano=1)
+
+    assert said(tmp_path / "a", processes=[first, process(pid=7)]).is_live
+    assert said(tmp_path / "b", processes=[first]).sentences == ("The run has ended (crashed); nothing is owed.",)
 
 
 def test_hostile_names(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from otel_rl.look.insight.compare.difference import difference
 from otel_rl.look.insight.compare.sentences import sentences, size
 from otel_rl.look.insight.compare.shared import all_phases, shared_by
 from otel_rl.look.insight.compare.sides import STEPS_PER_SECOND, THROUGHPUT, Sides
+from otel_rl.look.insight.phases import works
 from otel_rl.look.insight.state import standing
-from otel_rl.look.insight.work import works
 from otel_rl.look.reader.runs import in_steps
 from otel_rl.recorder.facts import wording
 from otel_rl.semconv.main_metrics import STEP_TIME, entries

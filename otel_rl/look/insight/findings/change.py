@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from otel_rl.look.insight.facts import Evidence, Finding
+from otel_rl.look.insight.phases import works
 from otel_rl.look.insight.shifts import Shift, shifts
-from otel_rl.look.insight.work import works
 from otel_rl.recorder.facts import wording
 from otel_rl.semconv.main_metrics import STEP_TIME
 from otel_rl.semconv.phase_categories import category_of

@@ -9,7 +9,6 @@ import numpy as np
 
 from otel_rl import semconv
 from otel_rl.look.insight.facts import Evidence, Finding
-from otel_rl.look.insight.recorded import in_sample
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 _LEAST_STEPS = 5
 _RECENT_STEPS = 200
-_SAMPLED_STEPS = 600
 _STEP_TIME = ("rl.phase.time", 1.0, {semconv.PHASE: "step"})
 _FULL = 0.95
 _LEAST_PREEMPTIONS = 1.0
@@ -90,18 +88,14 @@ def _workers(recorded: RecordedRun) -> list[Finding]:
         few = "none" if not counts[rank] else wording.integer(counts[rank])
         many = wording.count(counts[busiest], "trajectory", "trajectories")
         text = f"{role} {busiest} generated {many}, {role} {rank} {few}"
-        finding = _finding(
-            f"{text[:1].upper()}{text[1:]}: routing.", "Look at how requests are spread over workers.", (), "warning"
-        )
-        evidence = Evidence(ranks=(rank, busiest), role=role, panel="engines")
         findings.append(
             Finding(
                 kind="engines",
-                severity=finding.severity,
-                sentence=finding.sentence,
-                advice=finding.advice,
+                severity="warning",
+                sentence=f"{text[:1].upper()}{text[1:]}: routing.",
+                advice="Look at how requests are spread over workers.",
                 sure="likely",
-                evidence=evidence,
+                evidence=Evidence(ranks=(rank, busiest), role=role, panel="engines"),
             )
         )
     return findings
@@ -137,20 +131,17 @@ def _busy(recorded: RecordedRun) -> list[Finding]:
 
 
 def _left_out(recorded: RecordedRun) -> list[Finding]:
-    """Return how much less the framework's own time of a step is than the wall time between steps."""
+    """Return how much less the framework's own time of a step is than its wall time."""
     name = _own_step_time(recorded)
     if not name:
         return []
-    own = recorded.series(name).finite
-    walls = _walls(recorded)
-    steps, values = own.steps.tolist(), own.values.tolist()
-    pairs = [(value, walls[step]) for step, value in zip(steps, values, strict=True) if step in walls]
-    if len(pairs) < _LEAST_STEPS:
+    own, walls = recorded.series(name).finite, recorded.step_times.finite
+    _, at, of_wall = np.intersect1d(own.steps, walls.steps, return_indices=True)
+    values, seconds = own.values[at], walls.values[of_wall]
+    is_known = (values > 0) & (seconds > 0)
+    if len(at) < _LEAST_STEPS or not is_known.any():
         return []
-    parts = np.array([1 - value / wall for value, wall in pairs if wall > 0 and value > 0])
-    if not len(parts):
-        return []
-    share = float(np.median(parts))
+    share = float(np.median(1 - values[is_known] / seconds[is_known]))
     if share < _LEFT_OUT:
         return []
     return [
@@ -161,20 +152,6 @@ def _left_out(recorded: RecordedRun) -> list[Finding]:
             "warning" if share >= _MUCH_LEFT_OUT else "note",
         )
     ]
-
-
-def _walls(recorded: RecordedRun) -> dict[int, float]:
-    """Return the seconds from the start of a step to that of the next one; of many steps, of some ranges."""
-    assert recorded.steps is not None
-    sampled = in_sample(recorded.steps.first, recorded.steps.last, _SAMPLED_STEPS, 3)
-    query = (
-        f"SELECT step, start_unix_nano AS began FROM spans WHERE name = '{semconv.SPAN_LOOP}' AND {sampled} ORDER BY 1"
-    )
-    seconds = recorded.run.sql(query)
-    steps, began = np.asarray(seconds["step"], np.int64), np.asarray(seconds["began"], np.int64)
-    # Only of neighbors: between two sampled ranges, the difference is that of many steps.
-    following = np.flatnonzero(np.diff(steps) == 1)
-    return dict(zip(steps[following].tolist(), (np.diff(began)[following] / 1e9).tolist(), strict=True))
 
 
 def _own_step_time(recorded: RecordedRun) -> str:

@@ -11,9 +11,9 @@ from otel_rl import semconv
 from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.insight.why.answer import ExplainedSteps, PathPart, Stage
 from otel_rl.look.insight.why.sentences import name_of, sentences
-from otel_rl.look.insight.why.slow_steps import MOST_EXPLAINED, StepWall, slow_of, usual_of
+from otel_rl.look.insight.why.slow_steps import MOST_EXPLAINED, StepWall, slow_of, usual_of, walls
 from otel_rl.look.insight.why.step_paths import StepPaths, work_of
-from otel_rl.look.insight.why.step_spans import SpanWork, read_window, walls
+from otel_rl.look.insight.why.step_spans import SpanWork, read_window
 from otel_rl.look.insight.why.what_if import OF_TRAJECTORIES, saves_of
 from otel_rl.recorder.facts import wording
 
@@ -46,7 +46,7 @@ def explained_steps(run: RunReader, steps: tuple[int, int] | None = None, phase:
         ValueError: The run has no such steps or phase, or no spans of steps.
     """
     recorded = RecordedRun(run)
-    known = [StepWall(*line) for line in walls(run, phase)]
+    known = walls(run, phase)
     slow = slow_of(known)
     explained = _explained(recorded, known, slow, steps, phase)
     windows = [read_window(run, *wall) for wall in explained]

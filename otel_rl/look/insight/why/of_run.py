@@ -17,8 +17,7 @@ from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.insight.state import standing
 from otel_rl.look.insight.why.answer import Why
 from otel_rl.look.insight.why.conclude import explained_steps
-from otel_rl.look.insight.why.slow_steps import StepWall, slow_of
-from otel_rl.look.insight.why.step_spans import walls
+from otel_rl.look.insight.why.slow_steps import slow_of, walls
 from otel_rl.recorder.archive.now import read_now
 from otel_rl.recorder.facts import wording
 
@@ -108,7 +107,7 @@ def _in_trouble(run: RunReader, facts: Facts, findings: Sequence[Finding], at: i
 
 def _slow(run: RunReader, facts: Facts, at: int) -> Why:
     """Return what became slow and which steps were slow, without the first one; of a run that is well, the verdict."""
-    known = [StepWall(*line) for line in walls(run)]
+    known = walls(run)
     warm = known[_WARM_UP_STEPS:]
     explained, advice = None, ["No step stands out. To explain one: otel-rl why --steps STEP"]
     try:

@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from otel_rl import semconv
+from otel_rl.look.insight.recorded import PHASE
+from otel_rl.look.insight.why.step_spans import ENDED
+from otel_rl.look.reader.valid import literal
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from otel_rl.look.reader.runs import RunReader
 
 _FENCE = 4.0
 """A step is slow if it is above the median by so many times the distance of the lower quartile, where none is slow."""
@@ -30,6 +37,15 @@ class StepWall(NamedTuple):
     def seconds(self) -> float:
         """Its wall time."""
         return (self.ended - self.began) / 1e9
+
+
+def walls(run: RunReader, phase: str = "") -> list[StepWall]:
+    """Return the steps with a span, in their order; of a phase, if one is given."""
+    of_phase = f"{PHASE} AND phase = {literal(phase)} AND role IS NULL AND rank IS NOT NULL"
+    rows = run.sql(f"""SELECT step, min(start_unix_nano) AS began, max({ENDED}) AS ended
+        FROM spans WHERE step IS NOT NULL AND {of_phase if phase else f"name = '{semconv.SPAN_LOOP}'"}
+        GROUP BY step ORDER BY step""")
+    return [StepWall(*line) for line in zip(*(rows[name].tolist() for name in rows), strict=True)]
 
 
 def slow_of(walls: Sequence[StepWall]) -> list[StepWall]:

@@ -8,7 +8,6 @@ import numpy as np
 
 from otel_rl import semconv
 from otel_rl.look.insight.recorded import PHASE
-from otel_rl.look.reader.valid import literal
 from otel_rl.semconv.phase_categories import category_of
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ _MOST_BEFORE = 4
 """Times of the step before it in which trajectories are looked at."""
 _BEFORE_FIRST = 4
 """The part of the time of a step, as a divisor, before the first trajectory in which there is what let it begin."""
-_ENDED = "try(start_unix_nano + duration_ns)"
+ENDED = "try(start_unix_nano + duration_ns)"
 """The end of a span, in SQL; null if the sum is too large, as in spans of broken programs."""
 _PART = f"{semconv.SPAN_TRAJECTORY}."
 _KIND = f"""CASE WHEN name IN ('{semconv.SPAN_TRAJECTORY}', '{semconv.SPAN_ROLLOUT}') THEN 'trajectory'
@@ -117,9 +116,9 @@ class StepWindow(NamedTuple):
 def read_window(run: RunReader, step: int, began: int, ended: int) -> StepWindow:
     """Return the spans that overlap a step, and those since the begin of the trajectories that it took."""
     since = _since(run, step, began, ended)
-    where = f"start_unix_nano < {ended} AND {_ENDED} > {since} AND duration_ns >= 0"
+    where = f"start_unix_nano < {ended} AND {ENDED} > {since} AND duration_ns >= 0"
     columns_of = run.sql(f"""
-        SELECT start_unix_nano AS began, {_ENDED} AS ended, coalesce(step, -1) AS step,
+        SELECT start_unix_nano AS began, {ENDED} AS ended, coalesce(step, -1) AS step,
             {_WHAT} AS what, {_WHO} AS who, hash(parent_id) AS parent, hash(span_id) AS id,
             name = '{semconv.SPAN_LOOP}' AS is_loop
         FROM spans WHERE {where} ORDER BY began, ended DESC""")
@@ -184,12 +183,3 @@ def _places_of(wanted: NDArray[np.uint64], ids: NDArray[np.uint64]) -> Integers:
 
 def _codes(keys: NDArray[np.uint64], known: list[int]) -> Integers:
     return _places_of(keys, np.array(known, np.uint64))
-
-
-def walls(run: RunReader, phase: str = "") -> list[tuple[int, int, int]]:
-    """Return the number, the begin and the end of steps with a span, in their order; of a phase, if one is given."""
-    of_phase = f"{PHASE} AND phase = {literal(phase)} AND role IS NULL AND rank IS NOT NULL"
-    rows = run.sql(f"""SELECT step, min(start_unix_nano) AS began, max({_ENDED}) AS ended
-        FROM spans WHERE step IS NOT NULL AND {of_phase if phase else f"name = '{semconv.SPAN_LOOP}'"}
-        GROUP BY step ORDER BY step""")
-    return list(zip(*(rows[name].tolist() for name in rows), strict=True))
