@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from otel_rl.autopsy.activity import WAITS, Activity, activity_of
 from otel_rl.autopsy.evidence import EndpointSeen
 from otel_rl.recorder.facts import wording
-from otel_rl.recorder.facts.processes import ended_badly, how_it_ended
+from otel_rl.recorder.facts.processes import ended_badly, how_it_ended, process_name
 from otel_rl.semconv.phase_categories import is_wait
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _went_on(node: Node, other: Node) -> bool:
 
 def _gone_servers(nows: Sequence[Now]) -> dict[str, Node]:
     """Return the servers at whose addresses nobody listens, by the agents' verdicts."""
-    names = {f"{process.role or 'rank'} {process.rank}" for now in nows for process in now.processes}
+    names = {process_name(process.role, process.rank) for now in nows for process in now.processes}
     dead = {name for now in nows for wait in now.waits if wait.cause == "dead" for name in wait.culprits}
     silent = Activity("unknown", "is gone: nobody listens there", call="silent")
     return {
@@ -131,7 +131,7 @@ def _nodes(machines: Sequence[MachineSeen], nows: Sequence[Now]) -> dict[str, No
         for process in machine.processes:
             if process.rank >= 0:
                 known = recorded.get((machine.host, process.pid), process)
-                names[machine.host, process.pid] = f"{known.role or 'rank'} {known.rank}{at}"
+                names[machine.host, process.pid] = process_name(known.role, known.rank) + at
         for process in machine.processes:
             now = recorded.get((machine.host, process.pid))
             activity = _unless_it_drops(activity_of(process), now, machine.time_unix_nano)
@@ -162,7 +162,7 @@ def _nodes(machines: Sequence[MachineSeen], nows: Sequence[Now]) -> dict[str, No
             activity = Activity("zombie", "is gone")
         elif ended.outcome is not None:
             activity = Activity("zombie", how_it_ended(ended.outcome, ended.error, ended.cause))
-        name = f"{ended.role or 'rank'} {ended.rank}{at}"
+        name = process_name(ended.role, ended.rank) + at
         nodes[key] = Node(name, activity, not ended.role, True, None, ended, None, host)
     return nodes
 

@@ -166,11 +166,11 @@ def _sentence(cause: _Cause, graph: Graph, at: int) -> str:
         where = f"{nodes[0].activity.call}{_at(nodes[0])}"
         return f"All {wording.count(len(nodes), 'rank')} that were seen wait in the same {where}{_for(nodes[0], at)}."
     if cause.kind == "circle":
-        return f"{_capital(wording.names([node.name for node in nodes], _MOST_NAMED))} wait for each other."
+        return f"{wording.capitalized(wording.names([node.name for node in nodes], _MOST_NAMED))} wait for each other."
     node = nodes[0]
-    text = f"{_capital(node.name)} {node.activity.text}{_at(node)}"
+    text = f"{wording.capitalized(node.name)} {node.activity.text}{_at(node)}"
     if cause.kind == "no answer" and node.seen is not None and not node.records:
-        text = f"{_capital(node.name)} has not answered: it {node.activity.text}{_at(node)}"
+        text = f"{wording.capitalized(node.name)} has not answered: it {node.activity.text}{_at(node)}"
     if cause.kind == "lock":
         text += "".join(f" and, in another thread, at {place}" for place in _other_locks(node)[:1])
     if node.phase:
@@ -303,7 +303,3 @@ def _for(node: Node, at: int) -> str:
 
 def _at(node: Node) -> str:
     return f" at {node.activity.place}" if node.activity.place else ""
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -10,14 +10,14 @@ import click
 
 from otel_rl.cli.ansi import this_terminal
 from otel_rl.look.terminal import show, words
-from otel_rl.look.terminal.present import present_of
+from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.archive.runs import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from otel_rl.look.terminal.present import RunPresent
+    from otel_rl.recorder.archive.present import RunPresent
 
 _EVERY_S = 0.2
 _LINE_EVERY = 10

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from otel_rl.look.page.report import write_report
 from otel_rl.look.terminal.app import Top
-from otel_rl.look.terminal.present import present_of
+from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.archive.runs import place_of
 from tests.collector import wait_for
 from tests.look.browser import chromium

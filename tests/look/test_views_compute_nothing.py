@@ -14,6 +14,7 @@ FORMATS = {
     "wording": "numbers, times and lists as people read them",
     "event_text": "attributes of events as a text",
     "value_range": "the range of an axis",
+    "goes_on": "which states are those of a run that goes on",
     "place": "a step as `812 of 1,200`",
     "how_it_ended": "the end of a process in words",
     "ended_badly": "the color of the end of a process",
@@ -26,7 +27,6 @@ DRAWS = {
 }
 """Views that aggregate, of what nobody concludes anything."""
 READS = {
-    "look/terminal/present": "what agents wrote last becomes the state of a run, by the rule of the facts",
     "look/terminal/past": "the last steps of a run without an agent follow from its archive, by the rules of the facts",
 }
 """Views that call a rule, and what for."""

@@ -43,7 +43,7 @@ def split(message: str) -> tuple[str, str]:
     what, _, fix = message.partition("; ")
     if len(fix) > _LONGEST_FIX:
         fix = f"{fix[:_LONGEST_FIX]} …"
-    return what, f"{fix[:1].upper()}{fix[1:]}" if fix else "Correct the value, or unset it."
+    return what, wording.capitalized(fix) if fix else "Correct the value, or unset it."
 
 
 class CheckedMachine(NamedTuple):

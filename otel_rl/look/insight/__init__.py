@@ -3,7 +3,7 @@
 Screens import it: they show these facts, and conclude nothing themselves.
 
 In reading order: `facts` are the answers, `recorded` has the tables of a run, each read once, and `conclude` makes
-facts of them: `state` and `summary`, `phases` and `work`, and the `findings`. `series` and `shifts` are the
+facts of them: `state`, `phases`, and the `findings`. `series` and `shifts` are the
 statistics, `changed` says what differs between two runs, and `owed` what processes wait for. `why`, `compare` and
 `samples` answer other questions.
 """

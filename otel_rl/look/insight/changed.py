@@ -9,10 +9,21 @@ from otel_rl.recorder.facts import wording
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from otel_rl.look.insight.recorded import RecordedRun
+
 _SHORT = 7
 _IGNORED = ("command", "launcher", "source.commit", "source.dirty")
 _PACKAGE = "package."
 _LONGEST = 40
+
+
+def between(before: RecordedRun, after: RecordedRun) -> list[str]:
+    """Return what differs between two runs."""
+    return [
+        *software(before.run.environment, after.run.environment),
+        *machines(before.hosts, after.hosts),
+        *parameters(before.parameters, after.parameters),
+    ]
 
 
 def software(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:

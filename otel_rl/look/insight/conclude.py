@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from otel_rl.look.insight.facts import Facts, Finding
+from otel_rl.look.insight.facts import Facts, Finding, Summary
 from otel_rl.look.insight.findings.change import change, lasting, step_changes
 from otel_rl.look.insight.findings.data import data
 from otel_rl.look.insight.findings.engines import engines
@@ -27,14 +27,13 @@ from otel_rl.look.insight.goodput import goodput_of
 from otel_rl.look.insight.phases import phase_times, shares_of
 from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.insight.state import extent_of, standing
-from otel_rl.look.insight.summary import summarized
 from otel_rl.look.insight.troubles import ordered
 from otel_rl.recorder.errors.sinks import log_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from otel_rl.look.insight.facts import PhaseShare, Summary
+    from otel_rl.look.insight.facts import PhaseShare
     from otel_rl.look.insight.shifts import Shift
     from otel_rl.look.reader.runs import RunReader
     from otel_rl.recorder.facts.outcome import RunExtent
@@ -65,7 +64,7 @@ class _Basis:
 
     @cached_property
     def summary(self) -> Summary:
-        return summarized(self.recorded, self.standing, self.extent, lasting(self.recorded, self.changes))
+        return _summarized(self.recorded, self.standing, self.extent, lasting(self.recorded, self.changes))
 
     @cached_property
     def shares(self) -> tuple[PhaseShare, ...]:
@@ -118,6 +117,34 @@ def facts_of(run: RunReader, *, at_unix_nano: int | None = None) -> Facts:
         shares=basis.shares,
         goodput=basis.goodput,
         metrics=basis.recorded.main.names,
+    )
+
+
+def _summarized(recorded: RecordedRun, standing: Standing, extent: RunExtent, change: Shift | None) -> Summary:
+    """Return the summary; `change` is the one of the time of a step that lasts."""
+    place, members = recorded.place, recorded.members
+    last = recorded.last_attempt
+    worlds = [member.world_size for member in members if not member.role and member.attempt == last]
+    return Summary(
+        id=place.id or place.path.name,
+        project=place.project,
+        name=place.name,
+        state=standing.state,
+        reason=standing.reason,
+        started_unix_nano=extent.started_unix_nano,
+        last_unix_nano=extent.last_unix_nano,
+        duration_s=extent.seconds(standing, recorded.at_unix_nano),
+        first_step=-1 if extent.first_step is None else extent.first_step,
+        last_step=-1 if extent.last_step is None else extent.last_step,
+        steps=extent.steps,
+        total_steps=extent.total_steps,
+        ranks=max([recorded.ranks, *worlds]),
+        hosts=extent.hosts,
+        attempts=last + 1 if members else 0,
+        resumed_at=extent.resumed_at,
+        recent_step_seconds=extent.recent_step_seconds,
+        step_seconds_before=None if change is None else change.before,
+        changed_at_step=None if change is None else change.step,
     )
 
 

@@ -9,6 +9,7 @@ from otel_rl import semconv
 from otel_rl.look.insight.phases import by_category
 from otel_rl.look.insight.step_rows import step_rows
 from otel_rl.recorder.facts import goodput as rule
+from otel_rl.recorder.facts.states import goes_on
 from otel_rl.recorder.facts.step_time import times
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def goodput_of(
     every = _steps(recorded.every)
     valid = _steps(recorded.run) if len(every) > 1 else every
     last = max(every, default=0)
-    goes_on = standing.state in ("live", "hung")
+    is_open = goes_on(standing.state)
     started: dict[int, int] = {}
     ended: dict[int, int] = defaultdict(int)
     for member in recorded.members:
@@ -49,8 +50,8 @@ def goodput_of(
         end = max(ended[attempt], until)
         after: Literal["between", "end", "open"] = "end"
         if attempt == last:
-            end = recorded.at_unix_nano if goes_on else max(end, extent.last_unix_nano)
-            after = "open" if goes_on else "between" if standing.state == "finished" else "end"
+            end = recorded.at_unix_nano if is_open else max(end, extent.last_unix_nano)
+            after = "open" if is_open else "between" if standing.state == "finished" else "end"
         attempts.append(rule.AttemptTime(began, end, first, until, in_steps, max(0, in_all - in_steps), after))
     return rule.goodput(attempts, recorded.hung, by_category(shares))
 

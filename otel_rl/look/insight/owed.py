@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.recorder.archive.now import Wait, read_now
-from otel_rl.recorder.archive.reports import signs_of
+from otel_rl.recorder.archive.now import Wait
+from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.facts import wording
-from otel_rl.recorder.facts.standing import standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from otel_rl.recorder.archive.present import RunPresent
     from otel_rl.recorder.archive.runs import Place
-    from otel_rl.recorder.facts.standing import Standing
 
 _SERVER = re.compile(r":\d+$")
 _MOST = 12
@@ -39,33 +37,29 @@ class Owed(msgspec.Struct, frozen=True, kw_only=True):
 
 def owed(place: Place, at: int | None = None) -> Owed:
     """Return what a run waits for; `at` is the time in Unix nanoseconds."""
-    at = time.time_ns() if at is None else at
-    nows = read_now(place.path)
-    state = standing(signs_of(place.path, nows, at), at)
-    waits = sorted(
-        (wait for now in nows for wait in now.waits), key=lambda wait: (not wait.cause, wait.since_unix_nano)
-    )
-    is_live = state.state in ("live", "hung") and state.lacks not in ("report", "agent")
+    present = present_of(place, at)
+    waits = sorted(present.waits, key=lambda wait: (not wait.cause, wait.since_unix_nano))
+    is_live = not present.is_over and present.lacks not in ("report", "agent")
     return Owed(
         path=str(place.path),
         id=place.id,
         is_live=is_live,
-        at_unix_nano=at if is_live else max((now.time_unix_nano for now in nows), default=0),
+        at_unix_nano=present.at if is_live else present.last_unix_nano,
         verdicts=tuple(_cut(in_vain(waits))),
-        sentences=(*_opening(state, waits, is_live=is_live), *of_waits([wait for wait in waits if not wait.cause])),
+        sentences=(*_opening(present, waits, is_live=is_live), *of_waits([wait for wait in waits if not wait.cause])),
         waits=tuple(waits),
     )
 
 
-def _opening(state: Standing, waits: Sequence[Wait], *, is_live: bool) -> Iterator[str]:
+def _opening(present: RunPresent, waits: Sequence[Wait], *, is_live: bool) -> Iterator[str]:
     """Yield what the state of the run says about its waits, unless these say why it is in this state."""
-    if state.state == "empty":
+    if present.state == "empty":
         yield "Nothing is known: no agent of this run has written anything."
-    elif state.state not in ("live", "hung"):
+    elif present.is_over:
         how = "this was open when its agents wrote last" if waits else "nothing is owed"
-        yield f"The run has ended ({state.state}); {how}."
-    elif state.reason and not any(wait.cause for wait in waits):
-        yield f"{state.reason}."
+        yield f"The run has ended ({present.state}); {how}."
+    elif present.reason and not any(wait.cause for wait in waits):
+        yield f"{present.reason}."
     if is_live and not waits:
         yield "No process is known to wait for another one. If the run hangs, `otel-rl autopsy` looks at the stacks."
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import time
 from functools import cached_property
@@ -23,6 +24,7 @@ from otel_rl.recorder.archive.tables import SPANS
 from otel_rl.recorder.directory.parts import ARCHIVE
 from otel_rl.recorder.facts import standing
 from otel_rl.recorder.facts.goodput import joined
+from otel_rl.recorder.facts.processes import process_name
 from otel_rl.recorder.files.atomic_files import read_shown_json
 from otel_rl.semconv.main_metrics import STEP_TIME, MainMetrics
 
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from otel_rl.semconv.main_metrics import Topic
 
 _MOST_EVENTS = 10_000
+_LEAST_STEPS = 5
+RECENT_MEANS = 200
+"""Steps that means of the recent steps are over."""
 TROUBLE = (
     semconv.EVENT_STRAGGLER,
     semconv.EVENT_MEMORY_GROWING,
@@ -74,7 +79,7 @@ class RunMember(NamedTuple):
     @property
     def label(self) -> str:
         """Its name in sentences: `rank 3`, or its role and its number."""
-        return f"{self.role or 'rank'} {self.rank}"
+        return process_name(self.role, self.rank)
 
 
 class End(NamedTuple):
@@ -317,6 +322,13 @@ class RecordedRun:
             self.load(wanted)
         return self._series[name]
 
+    def recent_mean(self, name: str) -> float:
+        """Return the mean of a metric over the last 200 steps; NaN if the run has none, or few values."""
+        series = self.series(name).finite
+        if len(series.steps) < _LEAST_STEPS or self.steps is None:
+            return math.nan
+        return series.between(self.steps.last - RECENT_MEANS + 1, self.steps.last).mean
+
     def load(self, names: Iterable[str]) -> None:
         """Read the values of several metrics at once."""
         wanted = [name for name in names if name in self.names and name not in self._series]
@@ -368,16 +380,24 @@ class RecordedRun:
         return hosts[-1] if hosts else ""
 
     @cached_property
+    def last_attempt(self) -> int:
+        """The number of the last attempt."""
+        return max((member.attempt for member in self.members), default=0)
+
+    def hosts_of(self, attempt: int) -> tuple[str, ...]:
+        """Return the machines of an attempt."""
+        return tuple(dict.fromkeys(member.host for member in self.members if member.attempt == attempt))
+
+    @cached_property
     def hosts(self) -> tuple[str, ...]:
         """The machines of the last attempt."""
-        last = max((member.attempt for member in self.members), default=0)
-        return tuple(dict.fromkeys(member.host for member in self.members if member.attempt == last))
+        return self.hosts_of(self.last_attempt)
 
     @cached_property
     def ranks(self) -> int:
         """Number of trainer ranks of the last attempt."""
-        last = max((member.attempt for member in self.members), default=0)
-        return len({member.rank for member in self.members if member.attempt == last and not member.role})
+        of_last = (member for member in self.members if member.attempt == self.last_attempt and not member.role)
+        return len({member.rank for member in of_last})
 
     def command(self, verb: str) -> str:
         """Return a command of otel-rl about this run, in backquotes."""
@@ -385,7 +405,7 @@ class RecordedRun:
 
     def rank_text(self, rank: int, role: str = "", host: str = "") -> str:
         """Return a process in words: `rank 3 (node2)`, without the machine if there is only one."""
-        name = f"{role or 'rank'} {rank}"
+        name = process_name(role, rank)
         host = host or ("" if role else self.host_of(rank))
         return f"{name} ({host})" if host and len(self.hosts) > 1 else name
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from otel_rl.recorder.facts.order import is_worse, precedence
+from otel_rl.recorder.facts.processes import process_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,12 +25,12 @@ WEIGHTS, ENGINE_GAP, REWARD_PARTS = "weights", "engine gap", "reward parts"
 
 def of_process(role: str, rank: int) -> str:
     """Return the subject of a finding about a process that is gone."""
-    return f"process:{role or 'rank'} {rank}"
+    return f"process:{process_name(role, rank)}"
 
 
 def of_memory(role: str, rank: int) -> str:
     """Return the subject of a finding about memory that a process ran out of."""
-    return f"{MEMORY}:{role or 'rank'} {rank}"
+    return f"{MEMORY}:{process_name(role, rank)}"
 
 
 def of_metric(name: str) -> str:

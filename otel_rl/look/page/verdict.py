@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from otel_rl.look.page.markup import Markup, joined, tag
 from otel_rl.recorder.facts import wording
+from otel_rl.recorder.facts.states import goes_on
 from otel_rl.recorder.facts.step_time import RECENT_STEPS
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def header_of(summary: Summary, made_unix_nano: int) -> Markup:
         wording.count(summary.attempts, "attempt") if summary.attempts > 1 else "",
         f"{wording.seconds(seconds)} a step (last {RECENT_STEPS})" if seconds is not None else "",
     ]
-    if summary.state in ("live", "hung"):
+    if goes_on(summary.state):
         facts.append(f"as of {_clock(made_unix_nano)}")
     elif summary.last_unix_nano:
         facts.append(f"ended {_clock(summary.last_unix_nano)}")

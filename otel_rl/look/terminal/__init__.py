@@ -3,9 +3,9 @@
 Everything is drawn as lines of styled spans, by functions that know no terminal. They are printed as they are, or
 shown by an application of Textual, which only adds keys and a clock.
 
-In reading order: `present` is what agents wrote last, `past` reads the archive, `scene` is both as the input of a
-screen. `overview` is the first screen, `detail` those inside of a run, `gauges` GPUs and hosts, `listing` many runs
-and `compared` some side by side; they draw with `drawing` and `words`. `app` and `several` are the applications, on a
-`canvas`, with `reading` for the archive; `show` starts them. `comparison`, `debts` (waits), `reasons` (`why`) and
-`samples` print answers.
+In reading order: `past` reads the archive, `scene` is it with what agents wrote last, the input of a screen. `overview`
+is the first screen, `detail` those inside of a run, `gauges` GPUs and hosts, `listing` many runs and `compared` some
+side by side; they draw with `drawing` and `words`. `app` and `several` are the applications, on a `canvas`, with
+`reading` for the archive; `show` starts them. `comparison`, `debts` (waits), `reasons` (`why`) and `samples` print
+answers.
 """

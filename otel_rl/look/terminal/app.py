@@ -14,10 +14,10 @@ from textual.widgets import Input
 
 from otel_rl.look.terminal import detail, overview, text_pages
 from otel_rl.look.terminal.canvas import CSS, Canvas, ReplyArrived
-from otel_rl.look.terminal.present import RunPresent, present_of
 from otel_rl.look.terminal.processes import rows_of
 from otel_rl.look.terminal.reading import HistoryReader, Reply
 from otel_rl.look.terminal.scene import Drawn, Question, Scene, Who
+from otel_rl.recorder.archive.present import RunPresent, present_of
 from otel_rl.semconv import EVENT_AUTOPSY_CONCLUDED as CONCLUDED
 
 if TYPE_CHECKING:

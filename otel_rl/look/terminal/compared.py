@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from otel_rl.cli.lines import Line, Style
     from otel_rl.look.terminal.phases import Points
-    from otel_rl.look.terminal.present import RunPresent
+    from otel_rl.recorder.archive.present import RunPresent
 
 _STYLES: tuple[Style, ...] = ("first", "second", "third", "fourth")
 _LEAST, _MOST = 4, 12

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_rl.cli.lines import Line
-    from otel_rl.look.terminal.present import RunPresent
     from otel_rl.recorder.archive.now import DeviceNow
+    from otel_rl.recorder.archive.present import RunPresent
 
 _FULL = 0.95
 

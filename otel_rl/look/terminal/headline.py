@@ -10,14 +10,15 @@ from otel_rl.look.insight.owed import in_vain
 from otel_rl.look.terminal import words
 from otel_rl.recorder.convert.cells import cell_len, fit
 from otel_rl.recorder.facts import wording
+from otel_rl.recorder.facts.states import goes_on
 from otel_rl.recorder.facts.step_time import RECENT_STEPS, place
 
 if TYPE_CHECKING:
     from otel_rl.cli.lines import Line, Style
     from otel_rl.look.insight import Finding
-    from otel_rl.look.terminal.present import RunPresent
     from otel_rl.look.terminal.scene import Scene
     from otel_rl.recorder.archive.now import Progress
+    from otel_rl.recorder.archive.present import RunPresent
 
 SENTENCES = 3
 """Findings that every screen of a run begins with."""
@@ -133,7 +134,7 @@ def lines_of(finding: Finding, advice: str, cells: int, *, is_apart: bool) -> li
 
 def _at_once(present: RunPresent) -> list[Line]:
     """Return what is known before the findings are read: what can never end, and how the run stands."""
-    said = [*in_vain(present.waits)] if present.state in ("live", "hung") else []
+    said = [*in_vain(present.waits)] if goes_on(present.state) else []
     lines = [line((" ● ", "bad"), (safe(text), "bad")) for text in said]
     sign = words.state(present.state, lacks=present.lacks == "process")
     return [*lines, line((f" {sign.text[0]} ", sign.style), safe(present.sentence))] if present.sentence else lines

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from otel_rl.cli.extras import absent_package
 from otel_rl.cli.lines import StyledText, fit_line, line, safe, width
 from otel_rl.look.terminal import drawing, words
-from otel_rl.look.terminal.present import present_of
+from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.archive.runs import places_of
 from otel_rl.recorder.convert.cells import fit, right
 from otel_rl.recorder.facts import wording
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_rl.cli.lines import Line
-    from otel_rl.look.terminal.present import RunPresent
     from otel_rl.recorder.archive.now import Curve
+    from otel_rl.recorder.archive.present import RunPresent
     from otel_rl.recorder.archive.runs import Place
 
 _NS = 1e9
@@ -89,7 +89,7 @@ def _read(place: Place, at: int) -> RunPresent:
             raise
         unread = "to read its records: pip install 'otel-rl[look]'"
         is_known = present.state != "lost"
-        return present if is_known else replace(present, reason=unread, sentence=f"{unread[:1].upper()}{unread[1:]}.")
+        return present if is_known else replace(present, reason=unread, sentence=f"{wording.capitalized(unread)}.")
     return present_of_archive(place, at)
 
 

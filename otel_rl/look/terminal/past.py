@@ -21,8 +21,8 @@ from otel_rl.look.insight.step_rows import step_rows
 from otel_rl.look.reader.runs import open_run
 from otel_rl.look.reader.valid import literal
 from otel_rl.look.terminal.phases import PhaseSpan, own_seconds
-from otel_rl.look.terminal.present import present_of, stands
 from otel_rl.recorder.archive.now import Curve, EventNow, PhaseTime, Progress
+from otel_rl.recorder.archive.present import present_of, stands
 from otel_rl.recorder.archive.runs import place_of
 from otel_rl.recorder.facts.event_text import text_of
 from otel_rl.recorder.facts.own_time import closed
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from otel_rl.look.insight.why.answer import Why
     from otel_rl.look.reader.runs import RunReader
     from otel_rl.look.terminal.phases import Points
-    from otel_rl.look.terminal.present import RunPresent
+    from otel_rl.recorder.archive.present import RunPresent
     from otel_rl.recorder.archive.runs import Place
 
 _POINTS = 60

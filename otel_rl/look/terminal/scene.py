@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from otel_rl.look.insight import Facts
     from otel_rl.look.insight.why.answer import Why
     from otel_rl.look.terminal.phases import PhaseSpan, Points
-    from otel_rl.look.terminal.present import RunPresent
     from otel_rl.recorder.archive.autopsies import Autopsy
     from otel_rl.recorder.archive.now import PhaseTime, ProcessNow
+    from otel_rl.recorder.archive.present import RunPresent
 
 _MOST_STEPS = 64
 """Steps whose phases and values are kept."""

@@ -10,9 +10,9 @@ from textual.binding import Binding
 
 from otel_rl.look.terminal import compared, text_pages
 from otel_rl.look.terminal.canvas import CSS, Canvas, ReplyArrived
-from otel_rl.look.terminal.present import RunPresent, present_of
 from otel_rl.look.terminal.reading import HistoryReader, Reply
 from otel_rl.look.terminal.scene import Drawn
+from otel_rl.recorder.archive.present import RunPresent, present_of
 from otel_rl.recorder.archive.runs import place_of
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import msgspec
 from otel_rl.cli.ansi import painted
 from otel_rl.look.insight.facts import Facts
 from otel_rl.look.terminal import overview, text_pages
-from otel_rl.look.terminal.present import RunPresent, present_of
 from otel_rl.look.terminal.scene import Scene
+from otel_rl.recorder.archive.present import RunPresent, present_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.recorder.facts import wording
 from otel_rl.recorder.facts.standing import how_down
+from otel_rl.recorder.facts.states import goes_on
 from otel_rl.recorder.facts.step_time import RECENT_STEPS
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class RunExtent(NamedTuple):
 
     def seconds(self, standing: Standing, at: int) -> float:
         """Return how long the run has lasted at a time in Unix nanoseconds, or did until its end."""
-        until = at if standing.state in ("live", "hung") else self.last_unix_nano
+        until = at if goes_on(standing.state) else self.last_unix_nano
         return max(0, until - self.started_unix_nano) / 1e9 if self.started_unix_nano else 0.0
 
 
@@ -77,7 +78,7 @@ def _so_far(standing: Standing, extent: RunExtent, took: str) -> str:
     of_all = f" of {wording.integer(extent.total_steps)}" if extent.total_steps else ""
     if standing.reason:
         back = ", and has not come back" if standing.lacks == "process" else ""
-        return f"{standing.reason[:1].upper()}{standing.reason[1:]}{back}: {steps}{of_all} in {took}."
+        return f"{wording.capitalized(standing.reason)}{back}: {steps}{of_all} in {took}."
     if not extent.steps:
         return f"Running for {took}, before its first step."
     seconds = extent.recent_step_seconds

@@ -41,6 +41,11 @@ _KILLED: Mapping[str, str] = {
 """Verbs of sentences about processes that ended without a report, by cause."""
 
 
+def process_name(role: str, rank: int) -> str:
+    """Return a process in sentences: `rank 3`, or its role and its number."""
+    return f"{role or 'rank'} {rank}"
+
+
 def cause_of(text: str | None) -> DeathCause:
     """Return a recorded cause of a death; empty if it is unknown."""
     return text if text in _CAUSES else ""  # type: ignore[return-value] # one of the literals

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from otel_rl.recorder.facts import wording
-from otel_rl.recorder.facts.processes import ended_badly, how_it_ended, may_be_stopped, stopped_by_the_end
+from otel_rl.recorder.facts.processes import ended_badly, how_it_ended, may_be_stopped, process_name, stopped_by_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -260,5 +260,5 @@ def _hosts(stalls: Sequence[KnownStall]) -> tuple[str, ...]:
 
 
 def _who(process: KnownStall | KnownProcess, hosts: Collection[str]) -> str:
-    name = f"{process.role or 'rank'} {process.rank}"
+    name = process_name(process.role, process.rank)
     return f"{name} ({process.host})" if len(hosts) > 1 else name

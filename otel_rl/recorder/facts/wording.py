@@ -161,6 +161,11 @@ def large(value: float) -> str:
     return number(value)
 
 
+def capitalized(text: str) -> str:
+    """Return a text as the beginning of a sentence."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def names(items: Sequence[str], most: int = 3) -> str:
     """Return a list in words, such as `a, b and c` or `a, b, c and 4 more`."""
     if len(items) > most:

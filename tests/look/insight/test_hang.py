@@ -13,9 +13,9 @@ import otel_rl
 from otel_rl.look.insight import facts_of
 from otel_rl.look.insight.owed import owed
 from otel_rl.look.terminal.listing import table
-from otel_rl.look.terminal.present import present_of
 from otel_rl.recorder.archive.autopsies import FOLDER, Autopsy, Verdict
 from otel_rl.recorder.archive.now import PhaseNow, ProcessNow, Stalled, read_now
+from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.archive.reports import reports_of
 from otel_rl.recorder.facts import wording
 from otel_rl.recorder.facts.standing import gone, hang

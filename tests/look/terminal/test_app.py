@@ -13,9 +13,9 @@ import pytest
 
 import otel_rl
 from otel_rl.look.terminal.app import Top
-from otel_rl.look.terminal.present import present_of
 from otel_rl.look.terminal.several import Several
 from otel_rl.recorder.archive.autopsies import FOLDER, Autopsy, Verdict
+from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.archive.runs import Place, place_of
 from tests.collector import wait_for
 from tests.look.terminal.nows import process, written

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 import otel_rl
 from otel_rl.cli import main
 from otel_rl.look.terminal.listing import first_sentences, verdicts_of
-from otel_rl.look.terminal.present import present_of
+from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.archive.runs import place_of
 from tests.collector import wait_for
 from tests.look.terminal.nows import S, hanging, process, progress, written

@@ -15,9 +15,9 @@ from otel_rl.look.insight import Facts, Finding, Summary
 from otel_rl.look.terminal import detail, gauges, listing, overview, processes, text_pages
 from otel_rl.look.terminal.phase_names import cut, short_names
 from otel_rl.look.terminal.phases import PhaseSpan
-from otel_rl.look.terminal.present import present_of
 from otel_rl.look.terminal.scene import Scene
 from otel_rl.recorder.archive.now import Curve, DeviceNow, EventNow, PhaseNow, PhaseTime, Progress
+from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.facts import wording
 from tests.look.terminal.nows import SHARES, S, hanging, process, progress, wait, written
 

@@ -96,7 +96,7 @@ def compare(
         sentences=(*broken, *texts),
         metrics=metrics,
         phases=phases,
-        changes=tuple(_changes(sides.base[-1], sides.new[-1])),
+        changes=tuple(changed.between(sides.base[-1], sides.new[-1])),
         first_difference=first_difference,
         gates=tuple(results),
     )
@@ -209,14 +209,6 @@ def _phases(sides: Sides, first: int, last: int) -> tuple[PhaseDifference, ...]:
         PhaseDifference(phase=phase, base=base.get(phase, 0.0), new=new.get(phase, 0.0)) for phase in {**base, **new}
     ]
     return tuple(sorted(phases, key=lambda phase: (-abs(phase.new - phase.base), phase.phase)))
-
-
-def _changes(base: RecordedRun, new: RecordedRun) -> list[str]:
-    return [
-        *changed.software(base.run.environment, new.run.environment),
-        *changed.machines(base.hosts, new.hosts),
-        *changed.parameters(base.parameters, new.parameters),
-    ]
 
 
 def _first_difference(sides: Sides) -> tuple[bool, FirstDifference | None]:

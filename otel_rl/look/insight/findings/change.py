@@ -228,9 +228,7 @@ def _resume(recorded: RecordedRun, shift: Shift) -> _ChangeCause:
     for (attempt, _, _), (later, first, _) in pairwise(recorded.firsts):
         if abs(first - shift.step) > near:
             continue
-        hosts = [
-            {member.host for member in recorded.members if member.attempt == number} for number in (attempt, later)
-        ]
+        hosts = [{*recorded.hosts_of(number)} for number in (attempt, later)]
         moved = hosts[0] != hosts[1]
         machines = f" on {wording.names(sorted(hosts[1] - hosts[0] or hosts[1]))}" if moved else ""
         return _ChangeCause(f"since the resume at step {wording.integer(first)}{machines}")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.look.insight.facts import Evidence, Finding
+from otel_rl.look.insight.recorded import RECENT_MEANS
 from otel_rl.look.insight.troubles import of_metric
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
     from otel_rl.look.insight.recorded import RecordedRun
 
-_LEAST_STEPS = 5
-_RECENT_STEPS = 200
 _NO_SIGNAL, _MUCH_NO_SIGNAL = 0.05, 0.5
 _STALE, _VERY_STALE = 0.5, 4.0
 _DROPPED, _MANY_DROPPED = 0.01, 0.2
@@ -38,7 +36,7 @@ def data(recorded: RecordedRun) -> list[Finding]:
     if not parts or recorded.steps is None:
         return []
     last = recorded.steps.last
-    first = max(recorded.steps.first, last - _RECENT_STEPS + 1)
+    first = max(recorded.steps.first, last - RECENT_MEANS + 1)
     names = tuple(name for part in parts for name in part.names)
     return [
         Finding(
@@ -53,17 +51,9 @@ def data(recorded: RecordedRun) -> list[Finding]:
     ]
 
 
-def _recent(recorded: RecordedRun, name: str) -> float:
-    """Return the mean of the recent steps; NaN if there are too few."""
-    series = recorded.series(name).finite
-    if len(series.steps) < _LEAST_STEPS or recorded.steps is None:
-        return math.nan
-    return series.between(recorded.steps.last - _RECENT_STEPS + 1, recorded.steps.last).mean
-
-
 def _no_signal(recorded: RecordedRun) -> _DataRemark | None:
     name = recorded.main.name("no_signal")
-    share = _recent(recorded, name) if name else math.nan
+    share = recorded.recent_mean(name)
     if not share >= _NO_SIGNAL:
         return None
     advice = "Draw prompts that are neither always nor never solved, or filter groups before training."
@@ -72,7 +62,7 @@ def _no_signal(recorded: RecordedRun) -> _DataRemark | None:
 
 def _staleness(recorded: RecordedRun) -> _DataRemark | None:
     name = recorded.main.name("staleness")
-    age = _recent(recorded, name) if name else math.nan
+    age = recorded.recent_mean(name)
     if not age >= _STALE:
         return None
     advice = "Sync weights more often, or limit how far rollouts run ahead."
@@ -108,7 +98,7 @@ def _dropped(recorded: RecordedRun) -> _DataRemark | None:
 
 def _cut(recorded: RecordedRun) -> _DataRemark | None:
     name = recorded.main.name("truncated")
-    share = _recent(recorded, name) if name else math.nan
+    share = recorded.recent_mean(name)
     if not share >= _CUT:
         return None
     names = name, *recorded.main.by_topic.get("completion_length", ())

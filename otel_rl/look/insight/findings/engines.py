@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from otel_rl.recorder.facts.order import Severity
 
 _LEAST_STEPS = 5
-_RECENT_STEPS = 200
 _STEP_TIME = ("rl.phase.time", 1.0, {semconv.PHASE: "step"})
 _FULL = 0.95
 _LEAST_PREEMPTIONS = 1.0
@@ -35,17 +33,10 @@ def engines(recorded: RecordedRun) -> list[Finding]:
     return [*_load(recorded), *(_workers(recorded) or _busy(recorded)), *_left_out(recorded)]
 
 
-def _recent(recorded: RecordedRun, name: str) -> float:
-    series = recorded.series(name).finite if name else None
-    if series is None or len(series.steps) < _LEAST_STEPS:
-        return math.nan
-    return series.tail(_RECENT_STEPS).mean
-
-
 def _load(recorded: RecordedRun) -> list[Finding]:
     cache, preempted = recorded.main.name("kv_cache"), recorded.main.name("preemptions")
     waiting, running = recorded.main.name("requests_waiting"), recorded.main.name("requests_running")
-    full, lost = _recent(recorded, cache), _recent(recorded, preempted)
+    full, lost = recorded.recent_mean(cache), recorded.recent_mean(preempted)
     findings = []
     if lost >= _LEAST_PREEMPTIONS:
         at = f" with a KV cache that is {wording.percent(full)} full" if full >= _FULL else ""
@@ -57,7 +48,7 @@ def _load(recorded: RecordedRun) -> list[Finding]:
                 "warning" if full >= _FULL else "note",
             )
         )
-    queue, busy = _recent(recorded, waiting), _recent(recorded, running)
+    queue, busy = recorded.recent_mean(waiting), recorded.recent_mean(running)
     if busy > 0 and queue >= _WAITING * busy:
         findings.append(
             _finding(
@@ -72,10 +63,13 @@ def _load(recorded: RecordedRun) -> list[Finding]:
 def _workers(recorded: RecordedRun) -> list[Finding]:
     """Return the worker of a role that generates much less than the others, by the spans of its trajectories."""
     lines = [span for span in recorded.spans if span.kind == "trajectory"]
-    last = max((member.attempt for member in recorded.members), default=0)
     findings = []
     for role in dict.fromkeys(line.role for line in lines):
-        members = {member.rank for member in recorded.members if member.role == role and member.attempt == last}
+        members = {
+            member.rank
+            for member in recorded.members
+            if member.role == role and member.attempt == recorded.last_attempt
+        }
         counts = dict.fromkeys(sorted(members), 0) | {line.rank: line.number for line in lines if line.role == role}
         total = sum(counts.values())
         if len(counts) < 2 or total < _LEAST_SPANS * len(counts):
@@ -92,7 +86,7 @@ def _workers(recorded: RecordedRun) -> list[Finding]:
             Finding(
                 kind="engines",
                 severity="warning",
-                sentence=f"{text[:1].upper()}{text[1:]}: routing.",
+                sentence=f"{wording.capitalized(text)}: routing.",
                 advice="Look at how requests are spread over workers.",
                 sure="likely",
                 evidence=Evidence(ranks=(rank, busiest), role=role, panel="engines"),
@@ -121,7 +115,7 @@ def _busy(recorded: RecordedRun) -> list[Finding]:
             Finding(
                 kind="engines",
                 severity="note",
-                sentence=f"{text[:1].upper()}{text[1:]}, {rest} for {wording.percent(float(np.median(others)))}.",
+                sentence=f"{wording.capitalized(text)}, {rest} for {wording.percent(float(np.median(others)))}.",
                 advice="Look at how requests are spread over workers, and at the longest completions.",
                 sure="likely",
                 evidence=Evidence(ranks=(rank,), role=role, panel="engines"),

@@ -6,16 +6,15 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.look.insight.changed import machines, parameters, software
+from otel_rl.look.insight.changed import between, machines, software
 from otel_rl.look.insight.facts import Evidence, Finding
+from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.reader.runs import open_run
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from otel_rl.look.insight.recorded import RecordedRun
 
 _MOST = 4
 _MOST_LOOKED_AT = 2000
@@ -33,13 +32,7 @@ def environment(recorded: RecordedRun) -> list[Finding]:
         began = min((member.started_unix_nano for member in recorded.members), default=0)
         if earlier.place.project != recorded.place.project or starts[0] is None or starts[0] > began:
             return changes  # another project, or a copy: its files are older than its run
-        hosts = tuple(dict.fromkeys(str(host) for host in earlier.attempts["host"]))
-        differences = [
-            *software(earlier.environment, recorded.run.environment),
-            *machines(hosts, recorded.hosts),
-            *parameters(earlier.parameters, recorded.parameters),
-        ]
-        if differences:
+        if differences := between(RecordedRun(earlier), recorded):
             name = earlier.place.name if earlier.place.name != recorded.place.name else before.name
             changes.append(_finding(f"Since the last run of this project ({name}): {_listed(differences)}."))
     return changes
@@ -53,11 +46,10 @@ def _resumed(recorded: RecordedRun) -> Iterator[Finding]:
     for attempt, text in zip(table["attempt"].tolist(), table["environment"].tolist(), strict=True):
         of_attempt.setdefault(attempt, {}).update(json.loads(text))
     before, last = sorted(of_attempt)[-2:]
-    hosts = [
-        tuple(dict.fromkeys(member.host for member in recorded.members if member.attempt == attempt))
-        for attempt in (before, last)
+    differences = [
+        *software(of_attempt[before], of_attempt[last]),
+        *machines(recorded.hosts_of(before), recorded.hosts_of(last)),
     ]
-    differences = [*software(of_attempt[before], of_attempt[last]), *machines(*hosts)]
     if differences:
         yield _finding(f"Since the resume: {_listed(differences)}.")
 

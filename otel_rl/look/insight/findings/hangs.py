@@ -104,7 +104,7 @@ def _finding(recorded: RecordedRun, summary: Summary, episode: _HangEpisode) -> 
     blamed = next((process for process in episode.processes if process.culprits and process.cause), None)
     reason = f"; {wording.names(blamed.culprits)} {_REASONS[blamed.cause]}" if blamed is not None else ""
     end = "" if any(process.ending == "resumed" for process in episode.processes) else ", until it ended"
-    subject = "Hung" if episode.is_of_job else f"{who[:1].upper()}{who[1:]} hung"
+    subject = "Hung" if episode.is_of_job else f"{wording.capitalized(who)} hung"
     place = f"{who} {verb} {where}" if episode.is_of_job else where
     is_costly = episode.is_of_job and seconds >= _COSTLY * summary.duration_s
     return Finding(

@@ -65,7 +65,7 @@ def _exhausted(recorded: RecordedRun, event: RecordedEvent) -> Finding:
     return Finding(
         kind="memory",
         severity="bad",
-        sentence=f"{who[:1].upper()}{who[1:]} ran out of memory{where}{when}.",
+        sentence=f"{wording.capitalized(who)} ran out of memory{where}{when}.",
         advice="The report in `oom/` of the run directory has what each phase left allocated."
         + (f" Largest: {largest}." if largest else ""),
         evidence=Evidence(

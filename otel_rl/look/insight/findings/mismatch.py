@@ -45,8 +45,8 @@ def mismatch(recorded: RecordedRun) -> list[Finding]:
 
 def _weights(recorded: RecordedRun) -> list[Finding]:
     """Return the first divergence of weights, with the number of processes; else that rounding hides changes."""
-    last = max((member.attempt for member in recorded.members), default=0)
-    began = min((member.started_unix_nano for member in recorded.members if member.attempt == last), default=0)
+    of_last = (member for member in recorded.members if member.attempt == recorded.last_attempt)
+    began = min((member.started_unix_nano for member in of_last), default=0)
     diverged, hidden = (
         [event for event in recorded.events_of(name) if event.time_unix_nano >= began]
         for name in (semconv.EVENT_POLICY_DIVERGED, semconv.EVENT_POLICY_ROUNDED)
@@ -66,7 +66,7 @@ def _of_weights(first: RecordedEvent, events: list[RecordedEvent], severity: Sev
     return Finding(
         kind="mismatch",
         severity=severity,
-        sentence=f"{message[:1].upper()}{message[1:]}{rest}.",
+        sentence=f"{wording.capitalized(message)}{rest}.",
         advice=advice,
         evidence=Evidence(
             steps=None if first.step is None else (first.step, first.step),

@@ -100,7 +100,7 @@ def _damaged(recorded: RecordedRun) -> list[Finding]:
         parts.append(f"the archive lacks {missing}")
     text = "; ".join(parts)
     advice = "Restore the files from a copy: what is said here is without them."
-    return [_finding(f"{text[:1].upper()}{text[1:]}.", advice, "warning")]
+    return [_finding(f"{wording.capitalized(text)}.", advice, "warning")]
 
 
 def _missing(recorded: RecordedRun) -> list[Finding]:
@@ -130,7 +130,7 @@ def _missing(recorded: RecordedRun) -> list[Finding]:
         text = f"{who} sent nothing in {steps} from {wording.integer(first)} to {wording.integer(last)}"
     evidence = Evidence(steps=(first, last), ranks=tuple(ranks), panel="recording")
     advice = "The values of these steps are those of the other ranks."
-    finding = _finding(f"{text[:1].upper()}{text[1:]}.", advice, "warning", evidence)
+    finding = _finding(f"{wording.capitalized(text)}.", advice, "warning", evidence)
     return [replace(finding, subject=of_process("", ranks[0])) if last == recorded.steps.last else finding]
 
 

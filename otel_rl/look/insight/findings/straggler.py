@@ -14,6 +14,7 @@ from otel_rl.look.insight.series import Series
 from otel_rl.look.insight.shifts import shifts
 from otel_rl.look.reader.valid import literal
 from otel_rl.recorder.facts import wording
+from otel_rl.recorder.facts.processes import process_name
 
 if TYPE_CHECKING:
     from otel_rl.look.insight.recorded import RecordedEvent, RecordedRun
@@ -81,7 +82,7 @@ def _finding(recorded: RecordedRun, rank: int, phase: str, event: RecordedEvent)
     finding = Finding(
         kind="straggler",
         severity=severity,
-        sentence=f"{who[:1].upper()}{who[1:]} made the others wait{cost}, in {phase}, {when}.",
+        sentence=f"{wording.capitalized(who)} made the others wait{cost}, in {phase}, {when}.",
         advice=advice if until is None else "",
         sure="likely",
         evidence=Evidence(
@@ -91,7 +92,7 @@ def _finding(recorded: RecordedRun, rank: int, phase: str, event: RecordedEvent)
             phases=(phase,),
             panel="waiting",
         ),
-        subject=f"straggler:{event.role or 'rank'} {rank} in {phase}",
+        subject=f"straggler:{process_name(event.role, rank)} in {phase}",
     )
     return share, finding
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from otel_rl.look.insight.facts import Evidence, Finding
 from otel_rl.look.insight.owed import in_vain
 from otel_rl.look.insight.troubles import RUN
+from otel_rl.recorder.facts import wording
+from otel_rl.recorder.facts.states import goes_on
 
 if TYPE_CHECKING:
     from otel_rl.look.insight.recorded import RecordedRun
@@ -18,7 +20,7 @@ _MOST = 3
 
 def waits(recorded: RecordedRun, standing: Standing) -> list[Finding]:
     """Return what can never end, in the words of `otel-rl why`."""
-    if standing.state not in ("live", "hung"):
+    if not goes_on(standing.state):
         return []
     of_culprits: dict[tuple[str, ...], list[Wait]] = {}
     for wait in (wait for now in recorded.now for wait in now.waits if wait.cause):
@@ -27,7 +29,7 @@ def waits(recorded: RecordedRun, standing: Standing) -> list[Finding]:
         Finding(
             kind="wait",
             severity="bad",
-            sentence=f"{sentence[:1].upper()}{sentence[1:]}",
+            sentence=wording.capitalized(sentence),
             advice=f"{recorded.command('why')} shows all waits; {recorded.command('autopsy')} shows the stacks.",
             evidence=Evidence(panel="timeline"),
             since_unix_nano=min(wait.since_unix_nano for wait in waits),

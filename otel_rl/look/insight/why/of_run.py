@@ -20,6 +20,7 @@ from otel_rl.look.insight.why.conclude import explained_steps
 from otel_rl.look.insight.why.slow_steps import slow_of, walls
 from otel_rl.recorder.archive.now import read_now
 from otel_rl.recorder.facts import wording
+from otel_rl.recorder.facts.states import goes_on
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +65,7 @@ def why(
     kinds = _OF_DEATH if is_over else _OF_STUCK
     outcome = [finding for finding in facts.findings if finding.kind == "outcome" and is_over]
     trouble = [finding for finding in facts.findings if finding.kind in kinds and _costs(finding)]
-    if is_over or (trouble and facts.summary.state in ("live", "hung")):
+    if is_over or (trouble and goes_on(facts.summary.state)):
         findings = [*outcome, *(finding for finding in trouble if finding not in outcome)]
         return _in_trouble(run, facts, findings, at, is_over=is_over)
     return _slow(run, facts, at)

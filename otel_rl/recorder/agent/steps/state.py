@@ -13,6 +13,7 @@ from otel_rl.recorder.agent.steps.contribution import Contribution
 from otel_rl.recorder.agent.steps.step_set import StepSet
 from otel_rl.recorder.agent.steps.window import Window
 from otel_rl.recorder.facts.own_time import ProcessTime
+from otel_rl.recorder.facts.processes import process_name
 from otel_rl.recorder.journal.record_events import Lost
 from otel_rl.recorder.journal.records import (
     UNKNOWN,
@@ -173,7 +174,7 @@ class Journal(msgspec.Struct):
     @property
     def label(self) -> str:
         """Its name in messages: `rank 3`, or its role and its number."""
-        return f"{self.started.role or 'rank'} {self.started.rank}"
+        return process_name(self.started.role, self.started.rank)
 
 
 Kind = Literal["value", "observations", "table"]

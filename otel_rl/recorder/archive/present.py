@@ -21,7 +21,7 @@ from otel_rl.recorder.archive.now import (
 from otel_rl.recorder.archive.reports import extent_of, signs_of
 from otel_rl.recorder.facts.outcome import RunExtent, outcome_sentence
 from otel_rl.recorder.facts.standing import Lack, standing
-from otel_rl.recorder.facts.states import State
+from otel_rl.recorder.facts.states import State, goes_on
 
 if TYPE_CHECKING:
     from otel_rl.recorder.archive.runs import Place
@@ -56,7 +56,7 @@ class RunPresent(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_over(self) -> bool:
         """Whether nothing more is to come."""
-        return self.state not in ("live", "hung")
+        return not goes_on(self.state)
 
     @property
     def title(self) -> str:
@@ -99,7 +99,7 @@ def stands(place: Place, state: Standing, extent: RunExtent, at: int) -> RunPres
         reason=state.reason,
         lacks=state.lacks,
         sentence=outcome_sentence(state, extent, at),
-        at=at if state.state in ("live", "hung") else extent.last_unix_nano or at,
+        at=at if goes_on(state.state) else extent.last_unix_nano or at,
         last_unix_nano=extent.last_unix_nano,
         started_unix_nano=extent.started_unix_nano or None,
     )
