@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.tables import Cell, Table
 from otel_rl.analyses.illness.facts import Regression
-from otel_rl.analyses.illness.kinds import FALSE_ALARMS
 from otel_rl.analyses.illness.sequential import LEAST, Sequential
-from otel_rl.analyses.illness.watch import Illness
+from otel_rl.analyses.illness.watch import FALSE_ALARMS, Illness
 from otel_rl.export import Params, Row
 from otel_rl.semconv.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from otel_rl.analyses.illness.kinds import Kind
+    from otel_rl.analyses.illness.watch import Kind
     from otel_rl.export import Item
 
 STEPS = 10_000

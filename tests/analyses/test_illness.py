@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from benchmarks.illness_rates import ILLNESSES, NULLS, alarms, found_after, regressions
 from otel_rl.analyses.illness import facts
-from otel_rl.analyses.illness.kinds import FALSE_ALARMS
 from otel_rl.analyses.illness.sequential import LEAST, Alarm, Sequential, mean_bet, rank_bet
-from otel_rl.analyses.illness.watch import Illness
+from otel_rl.analyses.illness.watch import FALSE_ALARMS, Illness
 from otel_rl.export import Event, Item, Params, Row
 from otel_rl.semconv.vocabulary import Vocabulary
 from tests.recorder.agent.reducing import feed, logged, reducing, started, step

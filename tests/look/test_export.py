@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from otel_rl.cli import main
 from otel_rl.export import Row, Span, Trajectory
 from otel_rl.look.export import perfetto, tables
-from otel_rl.look.export.lanes import TraceLanes
+from otel_rl.look.export.perfetto import TraceLanes
 from otel_rl.look.reader.runs import open_run
 from otel_rl.recorder.archive.tables import TABLES
 from otel_rl.recorder.archive.writer import ArchiveWriter

@@ -9,7 +9,7 @@ import msgspec
 
 from otel_rl import semconv
 from otel_rl.analysis import Point
-from otel_rl.recorder.agent.steps.span_names import ROLLOUTS
+from otel_rl.recorder.agent.steps.state import ROLLOUTS
 from otel_rl.recorder.facts.goodput import PRODUCTIVE, WASTED, counts_as, wasted_share
 from otel_rl.recorder.facts.own_time import PhasePart
 from otel_rl.recorder.journal.records import TRAINED

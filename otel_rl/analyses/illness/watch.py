@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from otel_rl import semconv
 from otel_rl.analyses.illness import facts
-from otel_rl.analyses.illness.kinds import FALSE_ALARMS, TESTS, Kind
 from otel_rl.analyses.illness.sequential import Sequential
 from otel_rl.export import Event, Params, Row
 from otel_rl.recorder.facts.wording import number
@@ -18,6 +17,7 @@ from otel_rl.semconv.main_metrics import topics
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from otel_rl.analyses.illness.sequential import Test
     from otel_rl.export import AttributeValue, Item
     from otel_rl.semconv.dialect import Reading
     from otel_rl.semconv.main_metrics import Topic
@@ -33,6 +33,47 @@ _NEEDED: dict[Topic, tuple[str, ...]] = {"kl": facts.KL_COEFFICIENTS, "entropy":
 _MAY_NOT_BE_CONSTANT: frozenset[Topic] = frozenset({"reward", "kl", "entropy"})
 _SCORES = re.compile(r"score|acc|reward|pass|solve|success|win|match|correct|mean@|maj@|best@", re.IGNORECASE)
 """Names of evaluation metrics of which more is better."""
+Kind = Literal[
+    "rise",
+    "fall",
+    "burst",
+    "spike",
+    "regression",
+    "collapse",
+    "bound",
+    "constant",
+    "outside",
+    "sum",
+    "hidden_nan",
+]
+"""Kinds of signs: the first five are tests, the others facts."""
+FALSE_ALARMS: dict[Kind, float] = {"rise": 2.0, "fall": 2.0, "burst": 1.0, "spike": 0.5, "regression": 0.5}
+"""At most so many false alarms in 10,000 steps of a metric, measured by `python -m benchmarks illness`."""
+
+
+class MetricTests(NamedTuple):
+    """How a main metric is watched."""
+
+    sign: Literal[1, -1]  # 1 if a rise is bad, -1 if a fall is
+    tests: frozenset[Test]  # the sequential tests
+    absolute: bool = False  # if true, the size of the values matters, not their sign
+
+
+_SHIFT: frozenset[Test] = frozenset({"shift"})
+_JUMPS: frozenset[Test] = frozenset({"burst", "spike"})
+TESTS: dict[Topic, MetricTests] = {
+    "reward": MetricTests(-1, _SHIFT),
+    "entropy": MetricTests(-1, _SHIFT),
+    "kl": MetricTests(1, _SHIFT | _JUMPS),
+    "log_prob_difference": MetricTests(1, _SHIFT, absolute=True),
+    "probability_difference": MetricTests(1, _SHIFT, absolute=True),
+    "sampler_kl": MetricTests(1, _SHIFT, absolute=True),
+    "clip_fraction": MetricTests(1, _SHIFT),
+    "completion_length": MetricTests(1, _SHIFT),
+    "gradient_norm": MetricTests(1, _JUMPS),
+    "loss": MetricTests(1, _JUMPS),
+    "no_signal": MetricTests(1, _SHIFT),
+}
 
 
 class Sign(NamedTuple):

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl import semconv
-from otel_rl.recorder.agent.steps.span_names import ROLLOUTS
+from otel_rl.recorder.agent.steps.state import ROLLOUTS
 from otel_rl.recorder.facts.processes import ended_badly
 
 if TYPE_CHECKING:

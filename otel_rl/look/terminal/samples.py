@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_rl.cli.lines import line, safe
-from otel_rl.look.insight.samples.token_gap import gap_of
+from otel_rl.look.insight.samples.sample import gap_of
 from otel_rl.recorder.convert.cells import cell_len, fit
 from otel_rl.recorder.convert.wrapping import wrapped
 from otel_rl.recorder.facts import wording

@@ -16,9 +16,8 @@ from otel_rl.export import Item, Table
 from otel_rl.look.insight.samples.conclude import samples
 from otel_rl.look.insight.samples.highlights import highlights
 from otel_rl.look.insight.samples.read_samples import held_by, read_samples, sampled
-from otel_rl.look.insight.samples.sample import Samples, SampleTurn
+from otel_rl.look.insight.samples.sample import Samples, SampleTurn, gap_of
 from otel_rl.look.insight.samples.selection import SampleQuery
-from otel_rl.look.insight.samples.token_gap import gap_of
 from otel_rl.look.reader.runs import RunReader, open_run
 from otel_rl.recorder.archive.writer import ArchiveWriter
 from tests.look.hostile import HOSTILE

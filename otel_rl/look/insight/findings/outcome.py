@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_rl.look.insight.facts import Evidence, Finding
-from otel_rl.look.insight.last_autopsy import last_autopsy
 from otel_rl.look.insight.troubles import DIVERGED, MEMORY, NONFINITE, RUN, WEIGHTS, of_memory, of_process
+from otel_rl.recorder.archive.autopsies import read_autopsies, telling
 from otel_rl.recorder.facts import wording
 from otel_rl.recorder.facts.outcome import outcome_sentence
 
 if TYPE_CHECKING:
     from otel_rl.look.insight.facts import Summary
     from otel_rl.look.insight.recorded import RecordedRun
+    from otel_rl.recorder.archive.autopsies import Autopsy
     from otel_rl.recorder.facts.order import Severity
     from otel_rl.recorder.facts.outcome import RunExtent
     from otel_rl.recorder.facts.standing import Standing
@@ -98,3 +99,13 @@ def _advice(recorded: RecordedRun, summary: Summary, standing: Standing) -> str:
     if standing.state == "crashed" and summary.total_steps and summary.steps >= summary.total_steps:
         return "All steps were done: see whether the last checkpoint is complete."
     return _ADVICE.get(standing.state, "")
+
+
+def last_autopsy(recorded: RecordedRun) -> Autopsy | None:
+    """Return the newest autopsy since the last step, or since the oldest wait that can never end; `None` without one.
+
+    Of several, one that names a cause says more than one that does not.
+    """
+    waits = [wait.since_unix_nano for now in recorded.now for wait in now.waits if wait.cause]
+    since = min([recorded.steps.last_unix_nano if recorded.steps else 0, *waits])
+    return telling([autopsy for autopsy in read_autopsies(recorded.place.path) if autopsy.time_unix_nano >= since])

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.look.insight.conclude import facts_of
-from otel_rl.look.insight.findings.outcome import AUTOPSY
-from otel_rl.look.insight.last_autopsy import last_autopsy
+from otel_rl.look.insight.findings.outcome import AUTOPSY, last_autopsy
 from otel_rl.look.insight.owed import of_waits, owed
 from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.insight.state import standing

@@ -1,4 +1,4 @@
-"""The answer in sentences."""
+"""The answer in sentences, and its parts as texts, as every screen shows them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from otel_rl.recorder.facts import wording
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from otel_rl.look.insight.why.answer import PathPart
+    from otel_rl.look.insight.why.answer import ExplainedSteps, PathPart
     from otel_rl.look.insight.why.step_spans import WorkKind
 
 _MOST = 4
 _LEAST = 0.01
 """The smallest part that has a sentence, as a fraction of the wall time."""
 _MOST_STEPS = 6
+_LEAST_SHOWN = 1e-3
+"""The smallest part that is shown, as a fraction of the wall time."""
 
 
 def sentences(
@@ -68,3 +70,20 @@ def _sentence(part: PathPart, steps: int) -> str:
 def _steps(steps: Sequence[int]) -> str:
     numbers = [wording.integer(step) for step in sorted(steps)]
     return f"step{'s' if len(steps) > 1 else ''} {wording.names(numbers, _MOST_STEPS)}"
+
+
+def shown_parts(explained: ExplainedSteps) -> list[PathPart]:
+    """Return the parts that are large enough to be shown."""
+    least = _LEAST_SHOWN * explained.seconds
+    return [part for part in explained.parts if max(part.seconds, abs(part.change_seconds)) >= least]
+
+
+def numbers_of(part: PathPart, explained: ExplainedSteps) -> tuple[str, str, str, str]:
+    """Return its time, its usual time, the change, and the time of the step if the part was as usual."""
+    usual, saves = part.usual_seconds, part.saves_seconds
+    return (
+        wording.seconds(part.seconds),
+        "" if usual is None else wording.seconds(usual),
+        "" if usual is None else wording.signed_seconds(part.change_seconds),
+        "" if saves is None else wording.seconds(explained.seconds - saves),
+    )

@@ -17,8 +17,7 @@ from otel_rl.export import Params
 from otel_rl.recorder.agent.steps import assemble, boundaries
 from otel_rl.recorder.agent.steps.bounds import Bounds
 from otel_rl.recorder.agent.steps.contribution import Contribution
-from otel_rl.recorder.agent.steps.span_names import is_rollout
-from otel_rl.recorder.agent.steps.state import Timed, is_remote
+from otel_rl.recorder.agent.steps.state import Timed, is_remote, is_rollout
 from otel_rl.recorder.convert.known_names import OTHER
 from otel_rl.recorder.journal.records import (
     IDS,

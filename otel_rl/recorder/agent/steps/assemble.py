@@ -1,4 +1,4 @@
-"""Builds spans and events from the records of their beginnings and ends."""
+"""Builds spans, events and processes from the records of their beginnings and ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from otel_rl import semconv
-from otel_rl.export import Event, Span, SpanEvent, SpanLink
+from otel_rl.export import Event, Process, Span, SpanEvent, SpanLink
 from otel_rl.recorder.agent.steps import trajectories
 from otel_rl.recorder.agent.steps.state import rank_and_role
 from otel_rl.recorder.devices.host_memory import parse_snapshot
@@ -16,6 +16,8 @@ from otel_rl.recorder.journal.ids import packed_step_ids
 from otel_rl.semconv import registry
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from otel_rl.export import AttributeValue
     from otel_rl.recorder.agent.steps.contribution import Whole
     from otel_rl.recorder.agent.steps.state import Journal, OpenPhase, Timed
@@ -189,3 +191,42 @@ def event(rank: int, record: Happened) -> Event:
 def error_text(error: tuple[str, str]) -> str:
     """Return the type and the message of an exception in one line; either may be empty."""
     return ": ".join(part for part in error if part)
+
+
+def changed_processes(journals: Iterable[Journal]) -> list[Process]:
+    """Return the processes of which more is known than at the last call, also of an earlier agent."""
+    processes: list[Process] = []
+    for journal in journals:
+        end = (journal.ended_at, journal.order, journal.exit_code) if journal.over else (-1, 0, 0)
+        known = (journal.started.attempt, len(journal.devices), *end)
+        if known != journal.exported:
+            journal.exported = known
+            processes.append(_process_item(journal))
+    return processes
+
+
+def _process_item(journal: Journal) -> Process:
+    started = journal.started
+    running = Process(
+        attempt=started.attempt,
+        role=started.role,
+        rank=started.rank,
+        world_size=started.world_size,
+        host=started.host,
+        pid=started.pid,
+        started_unix_nano=started.time,
+        devices=tuple(journal.devices[index].name for index in sorted(journal.devices)),
+    )
+    if not journal.over:
+        return running
+    return replace(
+        running,
+        ended_unix_nano=journal.ended_at,
+        outcome=journal.outcome,
+        error=journal.error,
+        exit_code=journal.exit_code,
+        cause=journal.cause,
+        ended_step=journal.ended_step,
+        ended_phase=journal.ended_phase,
+        down_order=journal.order,
+    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from otel_rl.recorder.agent.steps import admission, processes
+from otel_rl.recorder.agent.steps import admission, assemble
 from otel_rl.recorder.agent.steps.analyses import none
 from otel_rl.recorder.agent.steps.apply import Applier
 from otel_rl.recorder.agent.steps.attempts import Attempts
@@ -219,7 +219,7 @@ class Reducer:
             made.items += self._ends.report()
             if self._have_changed:
                 self._have_changed = False
-                made.items += processes.changed(self.state.journals.values())
+                made.items += assemble.changed_processes(self.state.journals.values())
             made.items += self._end_last_attempt()
         made.phases += self._applier.phases
         self._applier.phases = []

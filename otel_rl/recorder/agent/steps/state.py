@@ -29,6 +29,8 @@ from otel_rl.recorder.journal.segments import Position
 
 _REMOTE = "@"
 _MOST_LATE_STEPS = 256
+ROLLOUTS = (semconv.SPAN_ROLLOUT, semconv.SPAN_TRAJECTORY)
+"""Roots of traces that wait for a step."""
 
 
 def of_machine(journal: str, host: str) -> str:
@@ -285,3 +287,8 @@ def read_checkpoint(saved: bytes) -> Checkpoint:
         parts = {"goodput": earlier.time_spent, "waits": earlier.broken}
         checkpoint.analyses = {name: part for name, part in parts.items() if bytes(part)}
     return checkpoint
+
+
+def is_rollout(span: SpanStarted) -> bool:
+    """Return whether a span is the root of a trace that waits for a step."""
+    return span.name in ROLLOUTS and not span.parent_id and span.kind is not None
