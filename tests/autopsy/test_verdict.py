@@ -17,8 +17,9 @@ from otel_rl.autopsy.evidence import ConnectionSeen, Frame, Kernel, MachineSeen,
 from otel_rl.autopsy.verdict import verdict_of
 from otel_rl.recorder.archive.autopsies import read_autopsies
 from otel_rl.recorder.archive.autopsy_text import lines_of
-from otel_rl.recorder.archive.now import Now, PhaseNow, ProcessNow, Stalled, Wait
+from otel_rl.recorder.archive.now import Now, PhaseNow, ProcessNow, Wait
 from otel_rl.recorder.facts import wording
+from otel_rl.recorder.facts.signs import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

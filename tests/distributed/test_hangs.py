@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from otel_rl.export import Event
-from otel_rl.recorder.archive.now import Stalled, read_now
+from otel_rl.recorder.archive.now import read_now
+from otel_rl.recorder.facts.signs import Stalled
 from tests.collector import free_port, wait_for
 from tests.distributed.machines import Cluster, head
 from tests.processes import items_of, start_python

@@ -22,7 +22,7 @@ from tests.recorder.agent.reducing import S, feed, logged, reducing, rows, start
 BOOM = Finished(9 * S, "failed", ("builtins.RuntimeError", "boom"), 1)
 TERMINATED = Finished(9 * S, "cancelled", ("SIGTERM", "Terminated"), 143)
 LATER = msgspec.structs.replace(TERMINATED, time=10 * S)
-SLURM = "SIGKILL: the Slurm job was canceled or preempted"
+SLURM = "SIGKILL: was canceled or preempted by Slurm"
 
 
 def ends(items: Sequence[Item]) -> list[Ended]:
@@ -135,15 +135,15 @@ def test_an_attempt_that_finished() -> None:
     ("first", "second", "expected"),
     [
         (BOOM, Finished(9 * S), ("failed", "rank 0: builtins.RuntimeError: boom", 1)),
-        (BOOM, Lost(10 * S), ("failed", "rank 0: builtins.RuntimeError: boom; rank 1: lost", 1)),
-        (Lost(10 * S), Finished(11 * S), ("lost", "rank 0: lost", 255)),
-        (Lost(10 * S, "signal", 137), Finished(11 * S), ("lost", "rank 0: lost (SIGKILL)", 137)),
+        (BOOM, Lost(10 * S), ("failed", "rank 0: builtins.RuntimeError: boom; rank 1: was killed or disappeared", 1)),
+        (Lost(10 * S), Finished(11 * S), ("lost", "rank 0: was killed or disappeared", 255)),
+        (Lost(10 * S, "signal", 137), Finished(11 * S), ("lost", "rank 0: was killed by SIGKILL", 137)),
         (BOOM, LATER, ("failed", "rank 0: builtins.RuntimeError: boom", 1)),
         (TERMINATED, LATER, ("cancelled", "rank 0: SIGTERM: Terminated; rank 1: SIGTERM: Terminated", 143)),
         (
             TERMINATED,
             Lost(39 * S, "signal", 137),
-            ("cancelled", "rank 0: SIGTERM: Terminated; rank 1: lost (SIGKILL)", 143),
+            ("cancelled", "rank 0: SIGTERM: Terminated; rank 1: was killed by SIGKILL", 143),
         ),
         (Lost(9 * S, "slurm", 137), Lost(9 * S, "slurm", 137), ("cancelled", f"rank 0: {SLURM}; rank 1: {SLURM}", 137)),
     ],
@@ -173,7 +173,10 @@ def test_a_helper_that_took_the_ranks_with_it_is_named_first() -> None:
     feed(reducer, "reward", started(role="reward"), SpanStarted(7, 0, bytes(16), None, "score", 5, b""), Lost(3 * S))
     (end,) = ends(feed(reducer, "a", started(), *inside(0, 0), BOOM))
 
-    assert (end.outcome, end.error) == ("failed", "reward 0: lost; rank 0: builtins.RuntimeError: boom")
+    assert (end.outcome, end.error) == (
+        "failed",
+        "reward 0: was killed or disappeared; rank 0: builtins.RuntimeError: boom",
+    )
 
 
 def test_an_end_is_taken_back() -> None:
@@ -199,7 +202,7 @@ def test_a_machine_that_is_switched_off() -> None:
     again = head.feed([("rank1@other", StepEnded(0, 40 * S, b"")), ("rank1@other", Finished(41 * S))], 50 * S).items
 
     assert ends(items) == []
-    assert [(end.outcome, end.error) for end in ends(late)] == [("lost", "rank 1: lost")]
+    assert [(end.outcome, end.error) for end in ends(late)] == [("lost", "rank 1: was killed or disappeared")]
     assert [row.missing_ranks for row in rows(items)] == [(1,)]
     assert [end.outcome for end in ends(again)] == ["finished"]
 

@@ -19,8 +19,8 @@ from otel_rl.cli import main
 from otel_rl.export import Machine, NotNow, RunInfo
 from otel_rl.recorder.settings import listeners, tokens
 from otel_rl.recorder.settings.tokens import for_scraping
-from otel_rl.serve import token_file
 from otel_rl.serve.bridge.http import HttpServer
+from otel_rl.serve.verbs import token as token_verb
 from otel_rl_exporters.head import HeadExporter
 from otel_rl_exporters.prometheus import PrometheusReader
 from tests.collector import free_port
@@ -245,7 +245,7 @@ def test_a_head_that_has_the_new_token_first(own: Path, tmp_path: Path) -> None:
     """Records wait if the head refuses the token, and are sent with the new one of the file, without a restart."""
     run_command("token")
     rotated = tmp_path / "of the head"
-    token_file.create(rotated)
+    token_verb.create(rotated)
     sink = Taken()
     server = HttpServer(("127.0.0.1", 0), sink, tokens.find(file=rotated))
     exporter = HeadExporter(RUN, address=f"127.0.0.1:{server.port}")

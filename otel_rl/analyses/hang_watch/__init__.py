@@ -18,9 +18,9 @@ from otel_rl.export import Event, Hang
 from otel_rl.recorder.agent.hardware.recorder_processes import RecorderProcesses
 from otel_rl.recorder.agent.steps.assemble import identified
 from otel_rl.recorder.agent.steps.state import is_remote, machine_of
-from otel_rl.recorder.archive.now import Stalled
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.facts import wording
+from otel_rl.recorder.facts.signs import Stalled
 from otel_rl.semconv import registry
 from otel_rl.semconv.phase_categories import is_wait
 
@@ -195,8 +195,7 @@ class HangWatchAnalysis(Analysis):
 
     def _journals(self, *, have_ended: bool = False) -> dict[str, Journal]:
         """Return the processes of the last attempt that live, or have ended as they should."""
-        known = self.basis.state.journals
-        last = max((one.started.attempt for one in known.values()), default=0)
+        known, last = self.basis.state.journals, self.basis.state.last_attempt
         return {
             name: one
             for name, one in known.items()

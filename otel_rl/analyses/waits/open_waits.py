@@ -83,9 +83,8 @@ class _Scene:
         self._together, self._host = together, socket.gethostname()
         self.conditions: dict[str, Condition] = {}
         self.servers: dict[str, int] = {}
-        last = max((one.started.attempt for one in state.journals.values()), default=0)
-        self.members = members_of(state, last)
-        self._steps = state.steps.get(last, {})
+        self.members = members_of(state, state.last_attempt)
+        self._steps = state.steps.get(state.last_attempt, {})
         self._owners: dict[int, str] = {}
         opened: list[tuple[str, SpanStarted]] = []
         for label, one in self.members.items():

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from otel_rl.cli.lines import Line, Style
     from otel_rl.look.terminal.scene import Scene, Who
-    from otel_rl.recorder.archive.now import PhaseTime, ProcessNow, Stalled, Wait
+    from otel_rl.recorder.archive.now import PhaseTime, ProcessNow, Wait
+    from otel_rl.recorder.facts.signs import Stalled
 
 _LABEL, _HOST, _AGE = 12, 14, 11
 _LEAST_PHASE, _MOST_PHASE = 20, 32

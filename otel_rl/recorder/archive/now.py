@@ -12,7 +12,7 @@ import msgspec
 
 from otel_rl.export import DeathCause, Outcome, WaitCause
 from otel_rl.recorder.directory.parts import ARCHIVE
-from otel_rl.recorder.facts.signs import KnownProcess
+from otel_rl.recorder.facts.signs import KnownProcess, Stalled
 from otel_rl.recorder.facts.step_time import StepRow, left
 from otel_rl.recorder.files.atomic_files import read_shown_json
 
@@ -91,24 +91,6 @@ class ProcessNow(msgspec.Struct, frozen=True, kw_only=True):
     ended_step: int | None = None  # the step in which it ended badly; `None` outside of any
     ended_phase: str = ""  # the phase in which it ended badly, the innermost one; empty outside of any
     down_order: int = 0  # its place among the processes that ended badly, from 1; 0 if it did not
-
-
-class Stalled(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that does not go on."""
-
-    kind: Literal["hung", "slow", "silent"]
-    """The word "slow" if it works, "silent" if nothing arrives from its machine, "hung" otherwise."""
-    scope: Literal["process", "job"]  # "job" if no rank that the agent follows goes on, "process" otherwise
-    role: str = ""  # its role; empty for a trainer rank
-    rank: int  # its rank
-    host: str  # name of its machine
-    phase: str = ""  # the phase that it is in; empty outside of any
-    part: str = ""  # the part of the phase
-    since_unix_nano: int  # when it came there
-    usual_s: float | None = None  # median time of the phase; `None` if it never ended before
-    deadline_s: float  # time after which it counts as stalled
-    evidence: str = ""  # what it does
-    silent_since_unix_nano: int = 0  # when its machine sent something last, if it is silent; 0 otherwise
 
 
 class Curve(msgspec.Struct, frozen=True):

@@ -8,18 +8,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from otel_rl.recorder.archive.now import (
-    DeviceNow,
-    ExporterNow,
-    ProcessNow,
-    Progress,
-    Stalled,
-    Wait,
-    progress_of,
-    read_now,
-)
+from otel_rl.recorder.archive.now import DeviceNow, ExporterNow, ProcessNow, Progress, Wait, progress_of, read_now
 from otel_rl.recorder.archive.reports import extent_of, signs_of
 from otel_rl.recorder.facts.outcome import RunExtent, outcome_sentence
+from otel_rl.recorder.facts.signs import Stalled
 from otel_rl.recorder.facts.standing import Lack, standing
 from otel_rl.recorder.facts.states import State, goes_on
 

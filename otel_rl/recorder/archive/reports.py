@@ -11,7 +11,7 @@ from otel_rl.recorder.archive.runs import machines
 from otel_rl.recorder.directory.last_start import last_start
 from otel_rl.recorder.directory.parts import ARCHIVE
 from otel_rl.recorder.facts.outcome import RunExtent, plausible_total
-from otel_rl.recorder.facts.signs import AgentReport, AttemptEnd, KnownProcess, KnownStall, RunSigns
+from otel_rl.recorder.facts.signs import AgentReport, AttemptEnd, KnownProcess, RunSigns
 from otel_rl.recorder.facts.standing import down_before, hosts_of, lives, of_last_attempt
 from otel_rl.recorder.files.atomic_files import read_shown_json
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from otel_rl.recorder.archive.now import Now, ProcessNow, Stalled
+    from otel_rl.recorder.archive.now import Now, ProcessNow
 
 
 def report_of(now: Now) -> AgentReport:
@@ -28,7 +28,7 @@ def report_of(now: Now) -> AgentReport:
         time_unix_nano=now.time_unix_nano,
         has_ended=now.state == "ended",
         processes=tuple(map(known_process, now.processes)),
-        stalls=tuple(map(_stall, now.stalled)),
+        stalls=now.stalled,
     )
 
 
@@ -90,17 +90,4 @@ def known_process(process: ProcessNow) -> KnownProcess:
         step=process.ended_step if process.outcome else process.step,
         phase=process.ended_phase if process.outcome else process.phases[-1].name if process.phases else "",
         down_order=process.down_order,
-    )
-
-
-def _stall(stalled: Stalled) -> KnownStall:
-    return KnownStall(
-        kind=stalled.kind,
-        scope=stalled.scope,
-        role=stalled.role,
-        rank=stalled.rank,
-        host=stalled.host,
-        phase=stalled.phase,
-        since_unix_nano=stalled.since_unix_nano,
-        silent_since_unix_nano=stalled.silent_since_unix_nano,
     )

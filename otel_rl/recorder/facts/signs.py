@@ -28,17 +28,22 @@ class KnownProcess(msgspec.Struct, frozen=True):
     down_order: int = 0  # its place among the processes that ended badly, from 1; 0 if it did not
 
 
-class KnownStall(NamedTuple):
-    """A process that does not go on, as an agent found."""
+class Stalled(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that does not go on."""
 
-    kind: Literal["hung", "slow", "silent"]  # "slow" if it works, "silent" if nothing arrives from its machine
-    scope: Literal["process", "job"]  # "job" if no rank that the agent follows goes on
-    role: str  # its role; empty for a trainer rank
+    kind: Literal["hung", "slow", "silent"]
+    """The word "slow" if it works, "silent" if nothing arrives from its machine, "hung" otherwise."""
+    scope: Literal["process", "job"]  # "job" if no rank that the agent follows goes on, "process" otherwise
+    role: str = ""  # its role; empty for a trainer rank
     rank: int  # its rank
     host: str  # name of its machine
-    phase: str  # the phase that it is in; empty outside of any
+    phase: str = ""  # the phase that it is in; empty outside of any
+    part: str = ""  # the part of the phase
     since_unix_nano: int  # when it came there
-    silent_since_unix_nano: int  # when its machine sent something last, if it is silent; 0 otherwise
+    usual_s: float | None = None  # median time of the phase; `None` if it never ended before
+    deadline_s: float  # time after which it counts as stalled
+    evidence: str = ""  # what it does
+    silent_since_unix_nano: int = 0  # when its machine sent something last, if it is silent; 0 otherwise
 
 
 class AgentReport(NamedTuple):
@@ -47,7 +52,7 @@ class AgentReport(NamedTuple):
     time_unix_nano: int  # when it was written, at least every 10 s by an agent that lives; 0 if no agent wrote it
     has_ended: bool  # whether the agent ended in order
     processes: tuple[KnownProcess, ...]  # the processes of the last attempt that it follows
-    stalls: tuple[KnownStall, ...] = ()  # those that do not go on
+    stalls: tuple[Stalled, ...] = ()  # those that do not go on
 
 
 class AttemptEnd(NamedTuple):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from otel_rl.export import Outcome
-    from otel_rl.recorder.facts.signs import AgentReport, AttemptEnd, KnownProcess, KnownStall, RunSigns
+    from otel_rl.recorder.facts.signs import AgentReport, AttemptEnd, KnownProcess, RunSigns, Stalled
     from otel_rl.recorder.facts.states import State
 
 _NS = 1_000_000_000
@@ -123,12 +123,12 @@ def how_down(process: KnownProcess, hosts: Collection[str]) -> str:
     return f"{_who(process, hosts)} {how}{f' inside {process.phase}' if process.phase else ''}"
 
 
-def silent(agents: Sequence[AgentReport], at: int) -> list[KnownStall]:
+def silent(agents: Sequence[AgentReport], at: int) -> list[Stalled]:
     """Return the late processes of machines from which nothing arrives."""
     return [stall for agent in agents if lives(agent, at) for stall in agent.stalls if stall.kind == "silent"]
 
 
-def how_silent(stalls: Sequence[KnownStall]) -> str:
+def how_silent(stalls: Sequence[Stalled]) -> str:
     """Return which machines are silent, since when, and the names of their processes."""
     hosts = _hosts(stalls)
     since = wording.clock(min(stall.silent_since_unix_nano for stall in stalls))
@@ -255,10 +255,10 @@ def _then(missing: Sequence[KnownProcess]) -> str:
     return f", then {wording.count(len(missing) - 1, 'other')}" if len(missing) > 1 else ""
 
 
-def _hosts(stalls: Sequence[KnownStall]) -> tuple[str, ...]:
+def _hosts(stalls: Sequence[Stalled]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(stall.host for stall in stalls))
 
 
-def _who(process: KnownStall | KnownProcess, hosts: Collection[str]) -> str:
+def _who(process: Stalled | KnownProcess, hosts: Collection[str]) -> str:
     name = process_name(process.role, process.rank)
     return f"{name} ({process.host})" if len(hosts) > 1 else name

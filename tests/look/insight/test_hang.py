@@ -14,10 +14,11 @@ from otel_rl.look.insight import facts_of
 from otel_rl.look.insight.owed import owed
 from otel_rl.look.terminal.listing import table
 from otel_rl.recorder.archive.autopsies import FOLDER, Autopsy, Verdict
-from otel_rl.recorder.archive.now import PhaseNow, ProcessNow, Stalled, read_now
+from otel_rl.recorder.archive.now import PhaseNow, ProcessNow, read_now
 from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.archive.reports import reports_of
 from otel_rl.recorder.facts import wording
+from otel_rl.recorder.facts.signs import Stalled
 from otel_rl.recorder.facts.standing import gone, hang
 from tests.look.terminal.nows import S, process, wait, written
 

@@ -17,7 +17,7 @@ from otel_rl.look.insight.why.answer import Why
 from otel_rl.look.insight.why.conclude import explained_steps
 from otel_rl.look.insight.why.of_run import why
 from otel_rl.recorder.archive.autopsies import FOLDER, Autopsy, StackGroup, Verdict
-from otel_rl.recorder.archive.now import Stalled
+from otel_rl.recorder.facts.signs import Stalled
 from tests.look.insight.played import Played, play
 from tests.look.recorded import STARTED, Shape, record
 from tests.look.terminal.nows import S, hanging, process, wait, written

@@ -18,13 +18,13 @@ from otel_rl.recorder.archive.now import (
     PhaseTime,
     ProcessNow,
     Progress,
-    Stalled,
     Wait,
     WaitKind,
     place_of,
 )
 from otel_rl.recorder.archive.runs import Place
 from otel_rl.recorder.archive.runs import place_of as run_at
+from otel_rl.recorder.facts.signs import Stalled
 
 S = 1_000_000_000
 SHARES = (

@@ -182,7 +182,7 @@ def test_a_helper_that_took_the_rank_with_it() -> None:
 
     assert downs == {"rl.process.lost": 1, "rl.process.failed": 2}
     assert [one.error for one in items if isinstance(one, Ended)] == [
-        "rollout 0: lost (SIGKILL); rank 0: builtins.RuntimeError: boom"
+        "rollout 0: was killed by SIGKILL; rank 0: builtins.RuntimeError: boom"
     ]
 
 

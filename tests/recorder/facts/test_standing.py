@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.recorder.facts.outcome import RunExtent, outcome_sentence
-from otel_rl.recorder.facts.signs import AgentReport, AttemptEnd, KnownProcess, KnownStall, LastStart, RunSigns
+from otel_rl.recorder.facts.signs import AgentReport, AttemptEnd, KnownProcess, LastStart, RunSigns, Stalled
 from otel_rl.recorder.facts.standing import Standing, down_before, outcome_of, standing
 
 S = 1_000_000_000
@@ -135,7 +135,9 @@ def test_a_machine_that_took_part_in_an_earlier_attempt_alone() -> None:
 
 def test_a_run_that_lacks_several() -> None:
     """The worst is said: a process that died rather than a machine from which nothing arrives."""
-    quiet = KnownStall("silent", "process", "", 1, "b", "", AT - 60 * S, AT - 60 * S)
+    since = AT - 60 * S
+    late = {"since_unix_nano": since, "silent_since_unix_nano": since, "deadline_s": 60.0}
+    quiet = Stalled(kind="silent", scope="process", rank=1, host="b", **late)
     whole = report(rank(0), rank(1, host="b"), stalls=(quiet,))
     part = report(rank(0), rank(1, host="b"), died(2), stalls=(quiet,))
 

@@ -54,7 +54,7 @@ class Attempts:
     def last(self) -> int:
         """The number of the last attempt."""
         if self._last is None:
-            self._last = max((journal.started.attempt for journal in self._state.journals.values()), default=0)
+            self._last = self._state.last_attempt
         return self._last
 
     def begin(self, name: str, record: Started) -> Journal:

@@ -14,7 +14,14 @@ from otel_rl import semconv
 from otel_rl.analysis import ProcessEnded, ProcessResumed
 from otel_rl.export import Ended, Event
 from otel_rl.recorder.agent.steps import assemble
-from otel_rl.recorder.facts.processes import STOP_S, cause_of, ended_badly, may_be_stopped, stopped_by_the_end
+from otel_rl.recorder.facts.processes import (
+    STOP_S,
+    cause_of,
+    ended_badly,
+    how_it_ended,
+    may_be_stopped,
+    stopped_by_the_end,
+)
 from otel_rl.recorder.journal.ending import ending_by_status
 from otel_rl.recorder.journal.record_events import Lost, Revived
 from otel_rl.recorder.journal.records import Finished, SpanEnded, StepEnded
@@ -34,17 +41,6 @@ _MOST_NAMED = 3
 _MOST_LEFT = 16
 """Open spans of a process that are kept after its death."""
 _LOST_EXIT_CODE = 255
-_LOST: dict[DeathCause, str] = {
-    "oom_kill": "lost (the kernel killed it: out of memory)",
-    "signal": "lost (SIGKILL)",
-    "exec": "lost (it started another program in its place)",
-}
-"""The error of a lost process, by the cause of its death."""
-_BY_SLURM: dict[DeathCause, str] = {
-    "slurm_time_limit": "the Slurm job reached its time limit",
-    "slurm": "the Slurm job was canceled or preempted",
-}
-"""The error of a process that Slurm killed."""
 
 
 class _End(NamedTuple):
@@ -211,9 +207,10 @@ def _end_of(record: Finished | Lost) -> _End:
     if cause == "exit":
         return _End(record.time, *ending_by_status(code or 0), cause)
     code = _LOST_EXIT_CODE if code is None else code
-    if cause in _BY_SLURM:
-        return _End(record.time, "cancelled", ("SIGKILL", _BY_SLURM[cause]), code, cause)
-    return _End(record.time, "lost", ("", _LOST.get(cause, "lost")), code, cause)
+    how = how_it_ended("lost", cause=cause)
+    if cause in ("slurm_time_limit", "slurm"):
+        return _End(record.time, "cancelled", ("SIGKILL", how), code, cause)
+    return _End(record.time, "lost", ("", how), code, cause)
 
 
 def ended(attempt: int, journals: Sequence[Journal]) -> Ended:

@@ -242,6 +242,11 @@ class State(msgspec.Struct):
     renamed: dict[Source, str] = {}  # the names of what was logged under a name that was taken: see `row_names`
     written: dict[str, Written] = {}  # the messages of trajectories that wait for their step, by trace and span
 
+    @property
+    def last_attempt(self) -> int:
+        """The number of the last attempt."""
+        return max((journal.started.attempt for journal in self.journals.values()), default=0)
+
     def is_closed(self, attempt: int, step: int) -> bool:
         """Return whether a step has closed."""
         return attempt in self.closed and step in self.closed[attempt]
