@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _MOST_EVENTS = 10_000
 _LEAST_STEPS = 5
 RECENT_MEANS = 200
-"""Steps that means of the recent steps are over."""
+"""Steps that make up the mean of the recent steps."""
 TROUBLE = (
     semconv.EVENT_STRAGGLER,
     semconv.EVENT_MEMORY_GROWING,
