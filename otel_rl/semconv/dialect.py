@@ -79,6 +79,7 @@ class Reading(msgspec.Struct, frozen=True):
     attributes: tuple[tuple[str, str | int], ...] = ()  # its attributes, sorted by name
     factor: float = 1.0  # the factor that converts the value to the registry's unit
     reduce: str = ""  # the reduction over ranks; empty if neither the dialect nor the registry defines it
+    over_steps: str = ""  # the reduction over steps, if the dialect has another one
     alias: int = 0  # the index of the name in `Dialect.spellings`
 
 
@@ -90,6 +91,8 @@ class DialectFile(msgspec.Struct, forbid_unknown_fields=True):
     prefixes: tuple[str, ...] = ("",)
     phases: dict[str, str] = {}  # otel-rl's names of phases, by the framework's
     passing: dict[str, str] = {}  # patterns of names without a meaning, with the reason
+    so_far: tuple[str, ...] = ()  # patterns of those that count since the start, unless their shape says it
+    over_steps: dict[str, str] = {}  # how a framework reduces statistics over steps, such as `max: mean`
     axes: dict[Axis, str] = {}  # metrics over which others can be drawn
     hardware: str = "hardware"  # the first part of the names of hardware values in trackers
     phase_memory: bool = False  # if true, the memory of phases is among the usual metrics
@@ -159,6 +162,8 @@ class Dialect:
             for pattern, reason in file.passing.items()
             for full in _in_full(pattern)
         ]
+        self._so_far = [_PatternRule(full, Meaning(""), {}) for pattern in file.so_far for full in _in_full(pattern)]
+        self._over_steps = file.over_steps
         entries = {pattern: Meaning(e) if isinstance(e, str) else e for pattern, e in file.metrics.items()}
         rules = [
             _PatternRule(full, entry, file.phases)
@@ -193,6 +198,10 @@ class Dialect:
         """Return whether a name passes by a pattern that is not a catch-all, such as `actor/{name}`."""
         return any(rule.pattern in self.declared and rule.regex.fullmatch(name) for rule, _ in self._passing)
 
+    def is_so_far(self, name: str) -> bool:
+        """Return whether a name without a meaning counts since the start."""
+        return any(rule.regex.fullmatch(name) for rule in self._so_far)
+
     def _first_rule(self, name: str) -> tuple[_PatternRule, AttributeMap] | None:
         exact = self._exact.get(name)
         for rule in [exact] if exact is not None else self._patterns:
@@ -215,11 +224,13 @@ class Dialect:
         if name not in names:  # such as `timing/generate`, if the phase is logged as `timing/gen`
             return None
         metric = registry.metrics()[rule.entry.metric]
+        reduce = rule.entry.reduce or _reducer(attributes) or metric.reduce
         return Reading(
             metric=rule.entry.metric,
             attributes=tuple(sorted(attributes.items())),
             factor=factor(rule.entry.unit, metric.unit) if rule.entry.unit else 1.0,
-            reduce=rule.entry.reduce or _reducer(attributes) or metric.reduce,
+            reduce=reduce,
+            over_steps=self._over_steps.get(reduce, ""),
             alias=names.index(name),
         )
 

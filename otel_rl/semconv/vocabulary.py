@@ -76,6 +76,11 @@ class Vocabulary:
         meanings = {(reading.metric, reading.attributes, reading.factor) for reading in readings}
         return readings[0] if len(meanings) == 1 else None
 
+    def is_so_far(self, name: str) -> bool:
+        """Return whether the dialect says that a metric without a meaning counts since the start."""
+        number, _, rest = name.partition("/")
+        return self.chosen is not None and dialect(self.chosen).is_so_far(rest if number.isdecimal() else name)
+
     def phase(self, name: str) -> str:
         """Return otel-rl's name of a phase, given the trainer's name."""
         return name if self.chosen is None else dialect(self.chosen).phases.get(name, name)

@@ -38,7 +38,7 @@ def reducing(
     state = State() if state is None else state
     basis = Basis(state=state, vocabulary=vocabulary, settings=AgentSettings(rows=Rows(anomalies=anomalies)))
     analyses = Analyses(registered(quarantine), basis, quarantine, saved or {})
-    reductions = Reductions(patterns or {}, vocabulary.read, quantiles)
+    reductions = Reductions(patterns or {}, vocabulary.read, quantiles, vocabulary.is_so_far)
     settled = model or Flops()
     wanted = {"whole_world": whole_world, "messages": messages}
     parts = {"quarantine": quarantine, "analyses": analyses}

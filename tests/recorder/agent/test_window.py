@@ -16,6 +16,7 @@ from otel_rl.recorder.agent.steps.naming import Reductions
 from otel_rl.recorder.agent.steps.reduced import Reduced
 from otel_rl.recorder.agent.steps.state import State
 from otel_rl.recorder.agent.steps.trackers import TrackerRows
+from otel_rl.recorder.agent.steps.window import Window
 from otel_rl.recorder.journal.records import Logged, Observed, Record
 from otel_rl.recorder.settings.settings import Rows
 from otel_rl.recorder.stats import statistics
@@ -31,15 +32,17 @@ def over(
     every: int,
     patterns: Mapping[str, str | Sequence[str]] | None = None,
     quantiles: Sequence[str] = (),
+    dialect: str = "",
 ) -> list[Row]:
     """Return what trackers get of steps 1, 2, …, each with the records of each rank; saved and read after each."""
     patterns = patterns or {}
-    reductions = Reductions(patterns, Vocabulary("auto").read, quantiles)
+    vocabulary = Vocabulary(dialect or "auto")
+    reductions = Reductions(patterns, vocabulary.read, quantiles, vocabulary.is_so_far)
     trackers = TrackerRows(Rows(every=every), reductions)
     ranks = range(len(steps[0]))
     state, left = State(), []
     for n, of_ranks in enumerate([*steps, [[] for _ in ranks]], 1):
-        reducer = reducing(patterns, state, quantiles=quantiles)
+        reducer = reducing(patterns, state, quantiles=quantiles, dialect=dialect or "auto")
         if n == 1:
             reducer.feed([(f"rank{rank}", started(rank, local=len(ranks))) for rank in ranks])
         made = Reduced()
@@ -126,3 +129,33 @@ def test_a_weight_of_one_resets_another() -> None:
     ranks = [[Logged(0, 1, {"x": 0.0}, 8), Logged(0, 2, {"x": 0.0}, 1)], [Logged(0, 1, {"x": 5.0}, 1)]]
 
     assert row_of(reducing(), ranks) == {"x": 2.5}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["global_step", "train/total_timesteps", "tokens_seen", "time/time_elapsed", "2/trainer/epoch", "play/moves"],
+)
+def test_what_counts_so_far_has_its_last_value(name: str) -> None:
+    """Its mean over steps would be a step that never was; a whole number stays one. The dialect can say it too."""
+    records = [[[Logged(n, 1, {name: n * 10})] for _ in range(2)] for n in (1, 2)]
+    (row,) = over(records, 2, dialect="toyrl")
+
+    assert (row.values[name], type(row.values[name])) == (20, int)
+
+
+@pytest.mark.parametrize("name", ["loss", "timing/step", "total_loss", "steps_per_second", "critic/train_step"])
+def test_what_belongs_to_a_step_is_averaged(name: str) -> None:
+    """Times and counts of one step have names like those of counters: they have a mean, or their maximum."""
+    records = [[[Logged(n, 1, {name: 30.0 - n * 10})]] for n in (1, 2)]
+    (row,) = over(records, 2)
+
+    assert row.values[name] in (15.0, 20.0)
+
+
+def test_a_late_row_moves_no_counter_back() -> None:
+    """A rank that comes late says where the run was, not where it is."""
+    window = Window()
+    for number in (2, 1):
+        window.add(Row(number, 0, {"global_step": number * 10}, late=number == 1), None, lambda name: "last")
+
+    assert window.pop() == Row(2, 0, {"global_step": 20}, begins=1)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.recorder.stats import statistics
+from otel_rl.recorder.stats.so_far import counts_so_far
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +21,14 @@ _MOST_REMEMBERED = 20_000
 
 
 class Reduction(NamedTuple):
-    """How one metric is reduced: the name of the reduced value, or of several, `name/<statistic>`."""
+    """How one metric is reduced: the name of the reduced value, or of several, `name/<statistic>`.
+
+    `over_steps` is the statistic of the reduced value over several steps, if it is another one than over ranks.
+    """
 
     name: str
     statistics: tuple[str, ...]
+    over_steps: str = ""
 
     def targets(self, name: str) -> list[tuple[str, str]]:
         """Return the name and the statistic of each reduced value, if the metric has this name."""
@@ -32,11 +37,11 @@ class Reduction(NamedTuple):
 
 
 class Reductions:
-    """The reductions of metrics over ranks and observations.
+    """The reductions of metrics over ranks, observations and steps.
 
     The first of these that matches decides: the user's patterns, a tag in the name (`loss@sum`), the dialect, a last
-    component that is a statistic (`score/max`). Otherwise scalars are averaged, and observations give all statistics,
-    with the given quantiles, such as "p95".
+    component that is a statistic (`score/max`). Otherwise scalars are averaged, over steps unless they count so far,
+    and observations give all statistics, with the given quantiles, such as "p95".
     """
 
     def __init__(
@@ -44,9 +49,10 @@ class Reductions:
         patterns: Mapping[str, str | Sequence[str]],
         read: Callable[[str], Reading | None],
         quantiles: Sequence[str] = (),
+        is_so_far: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._patterns = {p: (s,) if isinstance(s, str) else tuple(s) for p, s in patterns.items()}
-        self._read = read
+        self._read, self._is_so_far = read, is_so_far
         self._all = (*_OF_OBSERVATIONS, *quantiles)
         self._decide_once = lru_cache(_MOST_REMEMBERED)(self._decide)
 
@@ -68,5 +74,7 @@ class Reductions:
         component = statistics.trailing_component(name)
         if observations:
             return Reduction(name, self._all if component is None else (component,))
-        reading = self._read(name)
-        return Reduction(name, ((reading.reduce if reading else "") or _OVER_RANKS.get(component or "", "mean"),))
+        if (reading := self._read(name)) is not None and reading.reduce:
+            return Reduction(name, (reading.reduce,), reading.over_steps)
+        is_so_far = component is None and (counts_so_far(name) or (reading is None and self._is_so_far(name)))
+        return Reduction(name, (_OVER_RANKS.get(component or "", "mean"),), "last" if is_so_far else "")

@@ -40,7 +40,7 @@ class Pipeline:
         self._quarantine = quarantine
         self.vocabulary = Vocabulary(state.dialect or manifest.dialect)
         quantiles = [quantile_key(quantile) for quantile in how.rows.quantiles]
-        reductions = Reductions(how.reduce, self.vocabulary.read, quantiles)
+        reductions = Reductions(how.reduce, self.vocabulary.read, quantiles, self.vocabulary.is_so_far)
         basis = Basis(state=state, vocabulary=self.vocabulary, settings=how, has_all_rows=not manifest.sends)
         self.analyses = Analyses(registered(quarantine), basis, quarantine, saved.analyses)
         self.reducer = Reducer(

@@ -33,13 +33,13 @@ def reduced(
         weights = step.weights.get(logged, {})
         of_each = [weights.get(journal, 1.0) for journal in by] if weights else None
         base = names.base(logged, "value")
-        if len(by) == 1 and reduction.statistics in _KEEPING:
-            (values[base],) = given
-            observed.scalars[base] = Scalars(reduction.statistics[0], given, of_each)
-            continue
         for name, statistic in reduction.targets(base):
-            values[name] = statistics.reduce(statistic, given, of_each)
-            observed.scalars[name] = Scalars(statistic, given, of_each)
+            is_kept = len(by) == 1 and reduction.statistics in _KEEPING
+            values[name] = given[0] if is_kept else statistics.reduce(statistic, given, of_each)
+            if reduction.over_steps:
+                observed.scalars[name] = Scalars(reduction.over_steps, (values[name],), None)
+            else:
+                observed.scalars[name] = Scalars(statistic, given, of_each)
     nonfinite: dict[str, int] = {}
     for logged, pool in step.pools.items():
         reduction = reductions.of(logged, observations=True)

@@ -116,7 +116,8 @@ class TrackerRows:
         return row.attempt, self._settings.window_of(row.step)
 
     def _statistic(self, name: str) -> str:
-        return self._reductions.of(name).statistics[0]
+        reduction = self._reductions.of(name)
+        return reduction.over_steps or reduction.statistics[0]
 
     def _limited(self, values: dict[str, Number]) -> dict[str, Number]:
         fresh = values.keys() - self._names

@@ -98,12 +98,13 @@ class Window(msgspec.Struct):
     def add(self, row: Row, observed: ObservedValues | None, statistic_of: Callable[[str], str]) -> None:
         """Take in a row.
 
-        Max, min, last, std and quantiles are those of all observations of all steps, and means are weighted by what
-        the observations stand for. Sums and counts of observations add up. Sums and counts of scalars belong to a step,
-        such as the parts of a loss that ranks contribute, so they are averaged over the steps. `statistic_of` returns
-        how a value that nobody logged is reduced.
+        Last is that of the highest step. Max, min, std and quantiles are those of all observations of all steps, and
+        means are weighted by what the observations stand for. Sums and counts of observations add up. Sums and counts
+        of scalars belong to a step, such as the parts of a loss that ranks contribute, so they are averaged over the
+        steps. `statistic_of` returns how a value that nobody logged is reduced.
         """
         known = observed or ObservedValues({}, {}, {})
+        is_behind = self.row is not None and row.step < self.row.step
         for name, value in row.values.items():
             if name in known.pooled:
                 self.targets[name] = known.pooled[name]
@@ -111,7 +112,8 @@ class Window(msgspec.Struct):
                 statistic, values, weights = known.scalars.get(name) or Scalars(statistic_of(name), (value,), None)
                 if statistic in _OF_A_STEP:
                     statistic, values, weights = "mean", (value,), None
-                self._add_scalars(name, statistic, values, weights)
+                if not (is_behind and statistic == "last" and name in self.seen):
+                    self._add_scalars(name, statistic, values, weights)
         for logged in {known.pooled[name][0]: None for name in row.values if name in known.pooled}:
             self.pools.setdefault(logged, Pool()).merge(known.pools[logged])
         first = replace(row, values={}, late=False, begins=row.step, digests="")
