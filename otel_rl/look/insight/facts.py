@@ -115,6 +115,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     metrics: tuple[str, ...] = ()
     """The main metrics that the run has, under the framework's own names, in the order of screens."""
 
+    @property
+    def severity(self) -> Severity:
+        """How much what is to be read first matters."""
+        return self.findings[0].severity if self.findings else "note"
+
     def _repr_html_(self) -> str:
         """Return the findings as a table, which Jupyter shows."""
         head = " · ".join(filter(None, (self.summary.project, self.summary.name, self.summary.state)))

@@ -23,7 +23,7 @@ from otel_rl.look.mcp.query import ask
 from otel_rl.look.mcp.search import Matches
 from otel_rl.look.mcp.search import find as found_in
 from otel_rl.look.reader.runs import in_steps, named, open_run
-from otel_rl.look.terminal.listing import Listing, listed, runs_below, verdicts_of
+from otel_rl.look.terminal.listing import Listing, agreeing, facts_by_path, listed, runs_below
 from otel_rl.look.terminal.show import RunStatus
 from otel_rl.look.terminal.show import status as status_of
 from otel_rl.recorder.archive.runs import NEWEST, directory_of, place_of
@@ -55,8 +55,8 @@ class Tools:
         at = time.time_ns()
         every = [run for run in runs_below([self._root], at) if self._is_inside(Path(run.path))]
         wanted = [run for run in every if text.lower() in f"{run.project} {run.name} {run.id} {run.path}".lower()]
-        verdicts = verdicts_of(wanted, at)
-        return Listing(runs=tuple(listed(run, verdicts.get(run.path)) for run in wanted))
+        facts = facts_by_path(wanted, at)
+        return Listing(runs=tuple(listed(run, facts.get(run.path)) for run in agreeing(wanted, facts, at)))
 
     def status(self, run: Run = NEWEST) -> RunStatus:
         """Say how a run stands: its state, open phases of each rank, the findings with advice, and where time went.

@@ -12,6 +12,7 @@ from otel_rl.look.reader.valid import literal
 from otel_rl.recorder.archive.json_texts import decoded
 from otel_rl.recorder.archive.now import read_now
 from otel_rl.recorder.facts import wording
+from otel_rl.recorder.facts.event_text import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -60,7 +61,7 @@ def events_of(run: RunReader, origin: int) -> tuple[Markup, list[list[Any]]]:
                 tag("a", f"{step:,}", href=where) if step >= 0 else "",
                 str(rank) if rank >= 0 else "",
                 name,
-                _attributes_text(decoded(attributes) or {}),
+                text_of(decoded(attributes) or {}, _MOST_CHARACTERS),
             )
         )
     more = count - len(lines)
@@ -151,14 +152,6 @@ def table_of(
     body = [tag("tr", *line) for line in cells]
     made = tag("table", tag("caption", caption, class_="unseen"), tag("thead", head), tag("tbody", *body))
     return tag("div", made, class_="scrolled", tabindex="0", role="region", aria_label=f"{caption}, a table")
-
-
-def _attributes_text(attributes: Mapping[str, Any]) -> str:
-    shown = {
-        wording.attribute(name): wording.number(value) if isinstance(value, float) else _text(value)
-        for name, value in attributes.items()
-    }
-    return ", ".join(f"{name}={text}" for name, text in shown.items())
 
 
 def _text(value: Any) -> str:

@@ -59,7 +59,7 @@ def body_of(run: RunReader, path: Path, facts: Facts, origin: int, made: int, ev
     }
     parts = [section(name, title, contents.get(name, _place(name))) for name, title in shown]
     return joined(
-        header_of(facts.summary, made),
+        header_of(facts, made),
         tag("noscript", tag("p", _NO_SCRIPTS, class_="note")),
         tag("nav", links, aria_label="Parts of the page"),
         tag("main", verdict_of(facts), where, *parts, class_="incomplete" if run.damaged or run.holes else None),

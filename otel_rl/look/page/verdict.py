@@ -12,19 +12,20 @@ from otel_rl.recorder.facts.states import goes_on
 from otel_rl.recorder.facts.step_time import RECENT_STEPS
 
 if TYPE_CHECKING:
-    from otel_rl.look.insight import Evidence, Facts, Finding, Summary
+    from otel_rl.look.insight import Evidence, Facts, Finding
 
 _MARKS = {"bad": "✖", "warning": "▲", "note": "○", "good": "✓"}
 """A mark for each severity, so that color is not the only sign."""
 _CALLED = {"bad": "Problem", "warning": "Warning", "note": "Note", "good": "Good"}
 
 
-def header_of(summary: Summary, made_unix_nano: int) -> Markup:
+def header_of(facts: Facts, made_unix_nano: int) -> Markup:
     """Return the title line, and the buttons."""
+    summary = facts.summary
     of_total = f" of {summary.total_steps:,}" if summary.total_steps else ""
     machines = wording.count(len(summary.hosts), "machine")
     seconds = summary.recent_step_seconds
-    facts = [
+    texts = [
         f"{summary.steps:,}{of_total} {'step' if summary.steps == 1 and not of_total else 'steps'}",
         wording.seconds(summary.duration_s) if summary.duration_s > 0 else "",
         f"{wording.count(summary.ranks, 'rank')} on {machines}" if summary.ranks else "",
@@ -32,11 +33,11 @@ def header_of(summary: Summary, made_unix_nano: int) -> Markup:
         f"{wording.seconds(seconds)} a step (last {RECENT_STEPS})" if seconds is not None else "",
     ]
     if goes_on(summary.state):
-        facts.append(f"as of {_clock(made_unix_nano)}")
+        texts.append(f"as of {_clock(made_unix_nano)}")
     elif summary.last_unix_nano:
-        facts.append(f"ended {_clock(summary.last_unix_nano)}")
-    state = tag("span", summary.state, class_=f"state {summary.state}")
-    line = joined(state, *(tag("span", fact) for fact in facts if fact))
+        texts.append(f"ended {_clock(summary.last_unix_nano)}")
+    state = tag("span", summary.state, class_=f"state {summary.state}", data_severity=facts.severity)
+    line = joined(state, *(tag("span", fact) for fact in texts if fact))
     identity = tag("small", summary.id, title="The id of the run") if summary.id != summary.name else ""
     name = joined(
         tag("span", summary.project, class_="project"), " ", tag("span", summary.name, class_="name"), " ", identity

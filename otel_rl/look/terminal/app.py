@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 import time
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
 from textual.app import App
 from textual.binding import Binding
 from textual.widgets import Input
 
-from otel_rl.look.terminal import detail, overview, text_pages
+from otel_rl.look.terminal import pages, text_pages
 from otel_rl.look.terminal.canvas import CSS, Canvas, ReplyArrived
-from otel_rl.look.terminal.processes import rows_of
-from otel_rl.look.terminal.reading import HistoryReader, Reply
-from otel_rl.look.terminal.scene import Drawn, Question, Scene, Who
+from otel_rl.look.terminal.pages import Page
+from otel_rl.look.terminal.scene import Drawn, Scene
+from otel_rl.look.terminal.watched import EVERY_S, WatchedRun
 from otel_rl.recorder.archive.present import RunPresent, present_of
-from otel_rl.semconv import EVENT_AUTOPSY_CONCLUDED as CONCLUDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,22 +24,14 @@ if TYPE_CHECKING:
     from textual import events
     from textual.app import ComposeResult
 
+    from otel_rl.look.terminal.reading import Reply
     from otel_rl.recorder.archive.runs import Place
 
-_EVERY_S, _OVER_EVERY_S, _NEWER_EVERY_S = 1.0, 5.0, 3.0
+_NEWER_EVERY_S = 3.0
+_ALL = 1 << 60
+"""More steps, and more rows, than there are."""
 _NEWS_S = 15.0
 """Seconds for which the screen says that it shows another run."""
-
-
-class Page(NamedTuple):
-    """A place inside of a run: what it shows, and the row of its cursor, or the first line of a text."""
-
-    kind: str
-    who: Who = ("", 0)
-    step: int = 0
-    number: int = 0
-    cursor: int = 0
-    question: Question = Question()
 
 
 class Top(App[bool]):
@@ -71,8 +61,8 @@ class Top(App[bool]):
         Binding("right,l", "scrub(1)"),
         Binding("shift+left", "scrub(-10)"),
         Binding("shift+right", "scrub(10)"),
-        Binding("home", "scrub_to_start"),
-        Binding("end", "scrub_to_end"),
+        Binding("home", "far(-1)"),
+        Binding("end", "far(1)"),
         Binding("slash", "search"),
         Binding("f", "open('findings')"),
         Binding("a", "open('autopsy')"),
@@ -92,14 +82,17 @@ class Top(App[bool]):
         newest: Callable[[], Place | None] | None = None,
     ) -> None:
         super().__init__(ansi_color=True)  # else Textual turns the colors of the terminal into those of its theme
-        self._place, self._is_over, self._newest = place, is_over, newest
+        self._is_over, self._newest = is_over, newest
         self._news_until = 0.0
-        self.scene = Scene(present=first)
+        self._watched = WatchedRun(place, first, self._post)
         self.pages = [Page("run")]
         self.drawn = Drawn([])
         self._canvas = Canvas(has_unicode=has_unicode)
-        self._reading = HistoryReader(str(place.path), partial(self._post, str(place.path)))
-        self._read_at = self._facts_at = time.monotonic()
+
+    @property
+    def scene(self) -> Scene:
+        """What is shown of the run."""
+        return self._watched.scene
 
     def _post(self, path: str, reply: Reply) -> None:
         """Take an answer in the thread that has read it."""
@@ -115,20 +108,19 @@ class Top(App[bool]):
         """Begin to read and to look."""
         self._canvas.focus()
         self._begin()
-        self.set_interval(_EVERY_S, self._tick)
+        self.set_interval(EVERY_S, self._tick)
         if self._newest is not None:
             self.set_interval(_NEWER_EVERY_S, self._look_for_newer)
 
     def _begin(self) -> None:
-        self.title = f"otel-rl top {self._place.path}"
-        self._reading.start()
-        self._ask_for_all()
+        self.title = f"otel-rl top {self._watched.path}"
+        self._watched.start()
 
     @work(thread=True, exclusive=True)
     def _look_for_newer(self) -> None:
         """Look for a newer run, in a thread: file systems can be slow."""
         place = None if self._newest is None else self._newest()
-        if place is not None and place.path != self._place.path:
+        if place is not None and place.path != self._watched.place.path:
             self.call_from_thread(self._move_to, place)
 
     def _move_to(self, place: Place) -> None:
@@ -138,18 +130,17 @@ class Top(App[bool]):
             scene.news = f"A newer run has started: {place.project} · {place.name}. It is shown on the first screen."
             self._news_until = math.inf
             return
-        self._reading.stop()
+        self._watched.stop()
         news = f"A newer run has started, and is shown now. The run before: {scene.present.path}"
-        self._place, self._news_until = place, time.monotonic() + _NEWS_S
-        self.scene = Scene(present=present_of(place), is_sorted=scene.is_sorted, news=news)
+        self._news_until = time.monotonic() + _NEWS_S
+        self._watched = WatchedRun(place, present_of(place), self._post, is_sorted=scene.is_sorted, news=news)
         self.pages = [Page("run")]
-        self._reading = HistoryReader(str(place.path), partial(self._post, str(place.path)))
         self._begin()
         self.draw()
 
     def on_unmount(self) -> None:
         """Let the thread end."""
-        self._reading.stop()
+        self._watched.stop()
 
     def on_resize(self) -> None:
         """Draw again."""
@@ -162,30 +153,10 @@ class Top(App[bool]):
         if cells < 2 or height < 2:
             return
         page, room = self.pages[-1], height - 1
-        self.drawn = self._draw_page(page, cells, room)
+        self.drawn = pages.draw(self.scene, page, cells, room)
         lines = self.drawn.lines[:room]
         lines += [()] * (room - len(lines))
-        self._canvas.show([*lines, text_pages.keys(self.scene, cells, deep=page.kind != "run")])
-
-    def _draw_page(self, page: Page, cells: int, height: int) -> Drawn:
-        scene = self.scene
-        match page.kind:
-            case "rank":
-                return detail.draw_rank(scene, page.who, cells, height, page.cursor)
-            case "step":
-                return detail.draw_step(scene, page.who, page.step, cells, height, page.cursor)
-            case "phase":
-                return detail.draw_phase(scene, page.who, page.step, page.number, cells, height)
-            case "findings":
-                return text_pages.draw_findings(scene, cells, height, page.cursor)
-            case "autopsy":
-                return text_pages.draw_autopsy(scene, cells, height, page.cursor)
-            case "why":
-                return text_pages.draw_why(scene, page.question, cells, height, page.cursor)
-            case "help":
-                return text_pages.draw_help(scene, cells, height, page.cursor)
-            case _:
-                return overview.draw(scene, cells, height, page.cursor)
+        self._canvas.show([*lines, text_pages.keys(self.scene, cells, page.kind)])
 
     def action_end(self, is_well: bool) -> None:
         """End; the result is false after Ctrl-C."""
@@ -200,65 +171,18 @@ class Top(App[bool]):
             return
         if now > self._news_until:
             scene.news = ""
-        if now - self._read_at >= (_OVER_EVERY_S if scene.present.is_over else _EVERY_S) - 0.1:
-            self._read_at = now
-            present = present_of(self._place)
-            if present.is_complete or not scene.present.is_complete:
-                if _stage(present) != _stage(scene.present):
-                    scene.facts, self._facts_at = None, 0.0
-                scene.renew(present)
-        if not self._facts_at or (not scene.present.is_over and now - self._facts_at > self._reading.pause):
-            self._ask_for_all()
+        self._watched.renew()
         self.draw()
-
-    def _ask_for_all(self) -> None:
-        """Ask for what the first screen shows of the past; the last one asked for is answered first."""
-        self._facts_at = time.monotonic()
-        names = [curve.name for curve in self.scene.present.progress.curves]
-        for question in (("facts",), ("names",), ("bounds",), ("curves", *names)):
-            self._reading.ask(*question)
-        if not self.scene.present.is_complete:
-            self.scene.note = "reading what the run recorded …"
-            self._reading.ask("present")
 
     def on_reply_arrived(self, message: ReplyArrived) -> None:
         """Show what was read."""
-        question, reply = message.reply
-        if message.path != str(self._place.path):
-            return
-        scene = self.scene
-        if isinstance(reply, Exception):
-            scene.note = f"the archive could not be read: {type(reply).__name__}: {reply}"
+        if message.path == self._watched.path:
+            self._watched.learn(message.reply)
             self.draw()
-            return
-        scene.learn(question, reply)
-        if question == ("present",):
-            self._reading.ask("curves", *(curve.name for curve in scene.present.progress.curves))
-        self.draw()
-
-    def _need(self, page: Page) -> None:
-        """Ask for what a page shows."""
-        scene = self.scene
-        if page.kind == "autopsy":
-            self._reading.ask("autopsy")
-        if page.kind == "why":
-            self._reading.ask("why", *page.question)
-        if page.kind in ("rank", "step", "phase"):
-            self._reading.ask("rank", *page.who)
-        if page.kind in ("step", "phase") and page.step >= 0:
-            self._need_step(page.step)
-        if page.kind == "run" and scene.step is not None:
-            self._need_step(scene.step)
-
-    def _need_step(self, step: int) -> None:
-        for kind, known in (("values", self.scene.values), ("step", self.scene.of_step)):
-            if step not in known:
-                self._reading.ask(kind, step)
 
     def action_move(self, rows: int) -> None:
         """Move the cursor."""
-        last = max(0, self.drawn.rows - 1)
-        self._put_cursor(min(last, max(0, self.pages[-1].cursor + rows)))
+        self._put_cursor(max(0, min(self.drawn.rows - 1, self.pages[-1].cursor + rows)))
 
     def _put_cursor(self, row: int) -> None:
         self.pages[-1] = self.pages[-1]._replace(cursor=row)
@@ -266,23 +190,13 @@ class Top(App[bool]):
 
     def action_enter(self) -> None:
         """Go in."""
-        page, scene = self.pages[-1], self.scene
-        if page.kind == "run":
-            rows = rows_of(scene)
-            if page.cursor < len(rows):
-                who = rows[page.cursor].role, rows[page.cursor].rank
-                inside = Page("rank", who) if scene.step is None else Page("step", who, scene.step)
-                self._go_in(inside)
-        elif page.kind == "rank":
-            steps = detail.steps_of(scene, page.who)
-            if page.cursor < len(steps):
-                self._go_in(Page("step", page.who, steps[page.cursor].step))
-        elif page.kind == "step" and page.cursor < len(detail.phases_of(scene, page.who, page.step)):
-            self._go_in(Page("phase", page.who, page.step, page.cursor))
+        page = pages.inside(self.scene, self.pages[-1])
+        if page is not None:
+            self._go_in(page)
 
     def _go_in(self, page: Page) -> None:
         self.pages.append(page)
-        self._need(page)
+        self._watched.need(page)
         self.draw()
 
     def action_leave(self) -> None:
@@ -297,33 +211,15 @@ class Top(App[bool]):
 
     def action_scrub(self, steps: int) -> None:
         """Look at another step."""
-        progress, bounds = self.scene.present.progress, self.scene.bounds
-        last = progress.last_step if progress.last_step is not None else (bounds[1] if bounds else None)
-        first = progress.first_step if progress.first_step is not None else (bounds[0] if bounds else None)
-        if self.pages[-1].kind != "run" or last is None or first is None:
-            return
-        wanted = (last + 1 if self.scene.step is None else self.scene.step) + steps
-        self.scene.step = max(first, wanted) if wanted <= last else None
-        self._need(self.pages[-1])
-        self.draw()
-
-    def action_scrub_to_start(self) -> None:
-        """Look at the first step."""
-        first = self.scene.present.progress.first_step
-        if first is not None and self.pages[-1].kind == "run":
-            self.scene.step = first
-            self._need(self.pages[-1])
-        else:
-            self._put_cursor(0)
-        self.draw()
-
-    def action_scrub_to_end(self) -> None:
-        """Look at the present."""
         if self.pages[-1].kind == "run":
-            self.scene.step = None
+            self.scene.scrub(steps)
+            self._watched.need(self.pages[-1])
             self.draw()
-        else:
-            self._put_cursor(max(0, self.drawn.rows - 1))
+
+    def action_far(self, sign: int) -> None:
+        """Look at the first step, or at the present; on other pages, go to the first row, or to the last one."""
+        go = self.action_scrub if self.pages[-1].kind == "run" else self.action_move
+        go(sign * _ALL)
 
     def action_open(self, kind: str) -> None:
         """Show a page, or leave it if it is shown."""
@@ -335,21 +231,12 @@ class Top(App[bool]):
 
     def action_why(self) -> None:
         """Say why the chosen step took its time, or leave that page if it is shown."""
-        page, scene = self.pages[-1], self.scene
+        page = self.pages[-1]
         if page.kind == "why":
             self.pages.pop()
             self.draw()
-            return
-        question = Question(scene.step)
-        if page.kind == "rank":
-            steps = detail.steps_of(scene, page.who)
-            question = Question(steps[page.cursor].step if page.cursor < len(steps) else None)
-        elif page.kind in ("step", "phase"):
-            phases = detail.phases_of(scene, page.who, page.step)
-            question = Question(page.step, phases[page.number].name if page.kind == "phase" else "")
-        if question.step is not None and question.step < 0:
-            question = Question()
-        self._go_in(Page("why", question=question))
+        else:
+            self._go_in(Page("why", question=pages.question_of(self.scene, page)))
 
     def action_pause(self) -> None:
         """Let the screen stand still, or go on."""
@@ -392,12 +279,8 @@ class Top(App[bool]):
         self.draw()
 
     def _search_for(self, pattern: str) -> None:
-        self.scene.pattern = pattern
+        self._watched.search(pattern)
         self.pages[-1] = self.pages[-1]._replace(cursor=0)
-        missing = [name for name in self.scene.names if pattern and self.scene.matches(name)][:24]
-        missing = [name for name in missing if name not in self.scene.curves]
-        if missing:
-            self._reading.ask("curves", *missing)
         self.draw()
 
     def on_click(self, event: events.Click) -> None:
@@ -417,16 +300,3 @@ class Top(App[bool]):
     def on_mouse_scroll_up(self) -> None:
         """Move the cursor up."""
         self.action_move(-3)
-
-
-def _stage(present: RunPresent) -> tuple[object, ...]:
-    """Return what makes the findings old at once when it changes."""
-    return (
-        present.state,
-        present.progress.attempt,
-        present.progress.steps > 0,
-        {(process.role, process.rank): process.outcome for process in present.processes},
-        {(wait.cause, wait.culprits) for wait in present.waits if wait.cause},
-        {(stall.kind, stall.role, stall.rank, stall.since_unix_nano) for stall in present.stalled},
-        max((event.time_unix_nano for event in present.progress.events if event.name == CONCLUDED), default=0),
-    )

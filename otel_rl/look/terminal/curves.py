@@ -42,6 +42,18 @@ def points_of(scene: Scene, name: str) -> Points:
     return [*whole, *(point for point in recent if not whole or point[0] > whole[-1][0])]
 
 
+def head_of(scene: Scene, names: Sequence[str], cells: int) -> list[str]:
+    """Return what is written above curves that are too narrow to say their steps."""
+    steps = [step for name in names for step, _ in points_of(scene, name)] if cells < _NARROW else []
+    return [_steps_text(scene, min(steps), max(steps))] if steps else []
+
+
+def _steps_text(scene: Scene, first: float, last: float) -> str:
+    resumed = [f"{step:,}" for step in scene.present.progress.resumed_at if first < step <= last]
+    text = f"steps {wording.fixed(first, 0)} to {wording.fixed(last, 0)}"
+    return f"{text}, resumed at {wording.names(resumed, 2)}" if resumed else text
+
+
 def _value_at(scene: Scene, name: str, points: Points) -> float | None:
     if scene.step is not None:
         return next((value for step, value in reversed(points) if step <= scene.step), None)
@@ -55,8 +67,7 @@ def _small(scene: Scene, name: str, cells: int) -> Line:
     if not points:
         return fit_line((StyledText(f" {fit(safe(name), of_name)}"), StyledText(" reading …", "dim")), cells)
     of_curve = cells - of_name - 12
-    thin = drawing.extremes(points, of_curve)
-    text = drawing.sparkline([value for _, value in thin], of_curve)
+    text = drawing.sparkline(points, of_curve)
     value = words.number(_value_at(scene, name, points))
     return (
         StyledText(f" {fit(words.tail(name, of_name), of_name)} "),
@@ -97,7 +108,9 @@ def _curve(scene: Scene, name: str, cells: int, rows: int) -> list[Line]:
         return [line(f" {safe(name)}", (" reading …", "dim")), *[line()] * rows]
     shown = value_range(known)
     first, last = points[0][0], points[-1][0]
-    top, bottom = (right(words.number(value), 9) for value in (shown.high, shown.low))
+    above = "↑" if known and max(known) > shown.high else ""
+    below = "↓" if known and min(known) < shown.low else ""
+    top, bottom = right(words.number(shown.high) + above, 9), right(words.number(shown.low) + below, 9)
     axis = [top, *[" " * 9] * (rows - 2), *([bottom] if rows > 1 else [])]
     of_curve = cells - 11
     thin, limits = drawing.extremes(points, of_curve), (shown.low, shown.high)
@@ -112,10 +125,10 @@ def _curve(scene: Scene, name: str, cells: int, rows: int) -> list[Line]:
     if cells < _NARROW:
         head = both_ends((StyledText(f" {words.tail(name, cells - 12)}"),), (value,), cells)
     else:
-        notes = [f"steps {wording.fixed(first, 0)} to {wording.fixed(last, 0)}"]
+        notes = [_steps_text(scene, first, last)]
         notes += ["logarithmic"] if shown.is_log else []
-        notes += [f"up to {words.number(max(known))}"] if known and max(known) > shown.high else []
-        notes += [f"down to {words.number(min(known))}"] if known and min(known) < shown.low else []
+        notes += [f"up to {words.number(max(known))}"] if above else []
+        notes += [f"down to {words.number(min(known))}"] if below else []
         head = both_ends((StyledText(f" {safe(name)}  "), value), (StyledText(f"{', '.join(notes)} ", "dim"),), cells)
     return [
         head,

@@ -71,7 +71,7 @@ def draw_rank(scene: Scene, who: Who, cells: int, height: int, cursor: int) -> D
         return Drawn([*lines, line((f" {reason}", "dim"))])
     times = [step.seconds for step in reversed(steps)]
     text = f" time of {len(steps):,} {'steps' if steps[0].step >= 0 else 'phases'}  "
-    spark = drawing.sparkline(times, max(10, cells - len(text) - 24))
+    spark = drawing.sparkline([*enumerate(times)], max(10, cells - len(text) - 24))
     between = f"  {wording.seconds(min(times))} to {wording.seconds(max(times))}"
     lines += [line((text, "dim"), (spark, "first"), (between, "dim"))]
     bar = max(10, cells - 60)
@@ -215,7 +215,7 @@ def draw_phase(scene: Scene, who: Who, step: int, number: int, cells: int, heigh
     if len(before) > 1:
         text = f" in the last {len(before):,} steps "
         times = [earlier.duration / _NS for earlier in before]
-        spark = drawing.sparkline(times, max(10, cells - len(text) - 24))
+        spark = drawing.sparkline([*enumerate(times)], max(10, cells - len(text) - 24))
         between = f" {wording.seconds(min(times))} to {wording.seconds(max(times))}"
         lines += [line(), line((text, "dim"), (spark, "first"), (between, "dim"))]
     others = sorted(

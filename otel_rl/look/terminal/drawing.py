@@ -64,18 +64,24 @@ def gauge(share: float | None, cells: int, style: Style) -> Line:
     return StyledText("█" * full, style), StyledText("·" * (cells - full), "dim")
 
 
-def sparkline(values: Sequence[Number], cells: int) -> str:
-    """Draw values as one row; `?` is a value that is not finite, and a column of several values shows their mean."""
-    columns = min(cells, len(values))
-    if not columns:
+def sparkline(points: Sequence[tuple[float, Number]], cells: int) -> str:
+    """Draw points, sorted by place, as one row; a column shows the mean of its values, and is empty without any.
+
+    `?` is a column with a value that is not finite.
+    """
+    columns = min(cells, len(points))
+    if columns <= 0:
         return ""
-    edges = [column * len(values) // columns for column in range(columns + 1)]
-    groups = [values[begin:end] for begin, end in itertools.pairwise(edges)]
-    shown = value_range(values)
+    groups: list[list[Number]] = [[] for _ in range(columns)]
+    for place, value in points:
+        groups[_scaled(place, (points[0][0], points[-1][0]), columns)].append(value)
+    shown = value_range(value for _, value in points)
     return "".join(_level(group, shown.low, shown.high) for group in groups)
 
 
 def _level(group: Sequence[Number], low: float, high: float) -> str:
+    if not group:
+        return " "
     known = [value for value in group if value is not None and math.isfinite(value)]
     if len(known) < len(group):
         return "?"
@@ -123,7 +129,10 @@ def _between(start: tuple[int, int], end: tuple[int, int]) -> Iterable[tuple[int
 
 
 def extremes(points: Sequence[tuple[float, Number]], columns: int) -> Sequence[tuple[float, Number]]:
-    """Return points, of many in one column the first, the lowest, the highest and the last, in their order."""
+    """Return points, of many in one column the first, the lowest, the highest and the last, in their order.
+
+    A column without a finite value keeps one that is not, so that no line crosses it.
+    """
     if len(points) <= 4 * columns:
         return points
     kept: list[tuple[float, Number]] = []
@@ -134,4 +143,6 @@ def extremes(points: Sequence[tuple[float, Number]], columns: int) -> Sequence[t
             low = min(known, key=lambda n: points[n][1] or 0.0)
             high = max(known, key=lambda n: points[n][1] or 0.0)
             kept += (points[n] for n in sorted({known[0], low, high, known[-1]}))
+        elif begin < end:
+            kept.append(points[begin])
     return kept

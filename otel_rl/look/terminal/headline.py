@@ -36,7 +36,8 @@ def title(scene: Scene, cells: int, *places: str) -> Line:
     """Draw the line that says which run this is, where in it the reader is, and how far it is."""
     present = scene.present
     where = " › ".join((safe(present.title), *map(safe, places)))
-    state = [StyledText(" "), words.state(present.state), StyledText(" ")]
+    severity = "note" if scene.facts is None else scene.facts.severity
+    state = [StyledText(" "), words.state(present.state, severity=severity), StyledText(" ")]
     if scene.is_paused:
         state.insert(1, StyledText("paused  ", "warning"))
     if present.is_over and present.last_unix_nano:
@@ -72,11 +73,11 @@ def _progress(scene: Scene) -> list[StyledText]:
 
 
 def steps_of(progress: Progress) -> str:
-    """Return at which step a run is; steps that were not recorded, or come before the first one, are not counted."""
+    """Return at which step a run is, or how many of all steps are done, with how many were recorded."""
     first, last, total = progress.first_step, progress.last_step, progress.total_steps
     if first is None or last is None:
         return "no step yet"
-    at = f"step {place(last, total):,} of {total:,}" if total else f"step {last:,}"
+    at = f"{place(last, total):,} of {total:,} steps" if total else f"step {last:,}"
     count = wording.count(progress.steps, "step")
     if progress.steps <= last - first:
         return f"{at} ({count} recorded)"
@@ -103,10 +104,10 @@ def _findings(scene: Scene, cells: int, lines: int) -> list[Line]:
         drawn, note = [], scene.note
         shown = facts.findings[: max(lines, SENTENCES)]
         for number, finding in enumerate(shown):
-            is_costly = finding.severity in ("bad", "warning")
-            # The first trouble is whole, with what to do: nothing on the screen matters more.
+            # The first one is whole, with what to do: nothing on the screen matters more.
             room = 2 * lines - (len(drawn) + len(shown) - number - 1 if number else 0)
-            drawn += _cut(finding, cells - 1, max(1, room) if is_costly else 1)
+            may_fold = not number or finding.severity in ("bad", "warning")
+            drawn += _cut(finding, cells - 1, max(1, room) if may_fold else 1)
     drawn += [fit_line((StyledText(f" {safe(note)}", "dim"),), cells)] if note and len(drawn) < lines else []
     return drawn + [line()] * (lines - len(drawn))
 

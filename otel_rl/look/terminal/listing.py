@@ -13,7 +13,7 @@ from otel_rl.cli.extras import absent_package
 from otel_rl.cli.lines import StyledText, fit_line, line, safe, width
 from otel_rl.look.terminal import drawing, words
 from otel_rl.recorder.archive.present import present_of
-from otel_rl.recorder.archive.runs import places_of
+from otel_rl.recorder.archive.runs import place_of, places_of
 from otel_rl.recorder.convert.cells import fit, right
 from otel_rl.recorder.facts import wording
 from otel_rl.recorder.facts.states import State
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_rl.cli.lines import Line
+    from otel_rl.look.insight import Facts
     from otel_rl.recorder.archive.now import Curve
     from otel_rl.recorder.archive.present import RunPresent
     from otel_rl.recorder.archive.runs import Place
@@ -32,7 +33,7 @@ _NS = 1e9
 _METRICS = 3
 _CURVE = 7
 _SENTENCES = 3
-_VERDICTS_S = 2.0
+_FACTS_S = 2.0
 """Seconds for reading the facts of the newest runs."""
 _LEAST_VERDICT = 20
 _WIDE = 110
@@ -93,35 +94,46 @@ def _read(place: Place, at: int) -> RunPresent:
     return present_of_archive(place, at)
 
 
-def verdicts_of(runs: Iterable[RunPresent], at: int, most_seconds: float = _VERDICTS_S) -> dict[str, tuple[str, ...]]:
-    """Return the first sentences of the facts of runs by their paths, of as many as there is time for.
+def facts_by_path(runs: Iterable[RunPresent], at: int, most_seconds: float = _FACTS_S) -> dict[str, Facts]:
+    """Return the facts of runs by their paths, of as many as there is time for.
 
     There are none if the packages that read archives are not installed.
     """
-    verdicts: dict[str, tuple[str, ...]] = {}
+    read: dict[str, Facts] = {}
     try:
         from otel_rl.look.insight import facts_of
         from otel_rl.look.reader.runs import open_run  # loads DuckDB
     except ModuleNotFoundError as error:
         if not absent_package(error):
             raise
-        return verdicts
+        return read
     until = time.monotonic() + most_seconds
     for run in runs:
         if time.monotonic() >= until:
             break
         with contextlib.suppress(OSError):  # somebody may delete a run that is listed
-            facts = facts_of(open_run(run.path), at_unix_nano=at)
-            verdicts[run.path] = tuple(finding.sentence for finding in facts.findings[:_SENTENCES])
-    return verdicts
+            read[run.path] = facts_of(open_run(run.path), at_unix_nano=at)
+    return read
 
 
-def first_sentences(runs: Iterable[RunPresent], verdicts: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
-    """Return what is to be read first of each run by its path: its verdict, else how it stands."""
-    return {run.path: next(iter(verdicts.get(run.path, ())), run.sentence) for run in runs}
+def agreeing(runs: Iterable[RunPresent], facts: Mapping[str, Facts], at: int) -> list[RunPresent]:
+    """Return the runs, with the present of each that ended or hung before its facts were read."""
+    return [
+        run if run.path not in facts or facts[run.path].summary.state == run.state else _read(place_of(run.path), at)
+        for run in runs
+    ]
 
 
-def listed(run: RunPresent, verdict: tuple[str, ...] | None = None) -> Listed:
+def first_sentences(runs: Iterable[RunPresent], facts: Mapping[str, Facts]) -> dict[str, str]:
+    """Return what is to be read first of each run by its path: the first of its findings, else how it stands."""
+    return {run.path: next(iter(_sentences(facts.get(run.path)) or ()), run.sentence) for run in runs}
+
+
+def _sentences(facts: Facts | None) -> tuple[str, ...] | None:
+    return None if facts is None else tuple(finding.sentence for finding in facts.findings[:_SENTENCES])
+
+
+def listed(run: RunPresent, facts: Facts | None = None) -> Listed:
     """Return a run as the list has it, with the first sentences of its facts."""
     progress = run.progress
     total = sum(share.seconds for share in progress.recent_shares)
@@ -140,36 +152,37 @@ def listed(run: RunPresent, verdict: tuple[str, ...] | None = None) -> Listed:
         recent_step_seconds=progress.recent_step_seconds,
         recent_longest_phase=longest.name if longest else "",
         recent_longest_share=longest.seconds / total if longest and total > 0 else None,
-        verdict=verdict,
+        verdict=_sentences(facts),
         metrics={curve.name: curve.points[-1][1] for curve in progress.curves if curve.points},
     )
 
 
-def table(runs: Sequence[RunPresent], cells: int, at: int, sentences: Mapping[str, str] | None = None) -> list[Line]:
+def table(runs: Sequence[RunPresent], cells: int, at: int, facts: Mapping[str, Facts] | None = None) -> list[Line]:
     """Draw the list; where there is not enough room, columns at the right are left out.
 
     Args:
         runs: The runs.
         cells: The width.
         at: The time, in Unix nanoseconds.
-        sentences: What is to be read first of each run, by its path; it takes the room of phases and metrics.
+        facts: Facts of runs by their paths, the first of which take the room of phases and metrics.
     """
+    known = facts or {}
     columns = [
         _column(
             "RUN", [StyledText(f"{safe(run.project)}/{safe(run.name)}", "bold") for run in runs], max(18, cells // 3)
         ),
-        _column("STATE", [_state(run) for run in runs]),
+        _column("STATE", [_state(run, known.get(run.path)) for run in runs]),
         _column("STEPS", [StyledText(steps_of(run)) for run in runs], is_number=True),
         _column("SEEN", [StyledText(words.last_seen(run.last_unix_nano, at), "dim") for run in runs], is_number=True),
     ]
-    if sentences is None or cells >= _WIDE:
+    if facts is None or cells >= _WIDE:
         columns.append(_column("STEP TIME", [_step_time(run) for run in runs]))
-    if sentences is None:
+    if facts is None:
         columns.append(_column("TIME GOES TO", [_goes_to(run) for run in runs]))
         columns += [_metric(runs, number) for number in range(_METRICS)]
     else:
         room = cells - sum(width(column[0]) + 2 for column in columns)
-        texts = [StyledText(safe(sentences.get(run.path, ""))) for run in runs]
+        texts = [StyledText(safe(sentence)) for sentence in first_sentences(runs, known).values()]
         columns.append(_column("VERDICT", texts, max(_LEAST_VERDICT, room)))
     rows: list[list[StyledText]] = [[] for _ in range(len(runs) + 1)]
     left = cells
@@ -197,9 +210,8 @@ def _metric(runs: Sequence[RunPresent], number: int) -> list[Line]:
     of_name = min(16, max([0, *map(len, names)]))
     rows: list[Line] = [(StyledText(" " * (of_name + 17)),)]
     for name, curve in zip(names, curves, strict=True):
-        points = [value for _, value in curve.points] if curve else []
-        last = words.number(points[-1]) if points else ""
-        shape = fit(drawing.sparkline(points, _CURVE), _CURVE)
+        last = words.number(curve.points[-1][1]) if curve and curve.points else ""
+        shape = fit(drawing.sparkline(curve.points if curve else (), _CURVE), _CURVE)
         rows.append(
             (StyledText(fit(name, of_name) + " ", "dim"), StyledText(shape), StyledText(right(last, 16 - _CURVE)))
         )
@@ -215,9 +227,10 @@ def steps_of(run: RunPresent) -> str:
     return f"{progress.steps:,}{total}" if progress.steps else "no step yet"
 
 
-def _state(run: RunPresent) -> StyledText:
+def _state(run: RunPresent, facts: Facts | None) -> StyledText:
     """Return the state, whether a process is lacking, and whether the last value of a main metric is not finite."""
-    shown = words.state(run.state, lacks=run.lacks not in ("", "report"))
+    severity = "note" if facts is None else facts.severity
+    shown = words.state(run.state, lacks=run.lacks not in ("", "report"), severity=severity)
     is_finite = all(curve.points[-1][1] is not None for curve in run.progress.curves if curve.points)
     return shown if is_finite else StyledText(f"{shown.text}, nan", "bad")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from otel_rl.cli.lines import StyledText, beside, fit_line, line, safe, width
 from otel_rl.look.terminal import drawing, gauges, words
-from otel_rl.look.terminal.curves import HIGH, curves, names_of
+from otel_rl.look.terminal.curves import HIGH, curves, head_of, names_of
 from otel_rl.look.terminal.headline import SENTENCES, title, verdict
 from otel_rl.look.terminal.phase_names import cut
 from otel_rl.look.terminal.processes import rows_of, table
@@ -43,12 +43,13 @@ def draw(scene: Scene, cells: int, height: int, cursor: int | None) -> Drawn:
     is_beside = cells >= _WIDE and bool(names) and of_left >= room * _FULL
     of_table = max(58, cells * 11 // 20) if is_beside else cells
     columns = 1 if is_beside else _columns(len(names), 3 if cells >= _WIDEST else 2, room)
-    slots = math.ceil(len(names) / columns)
+    slots, of_each = math.ceil(len(names) / columns), cells - of_table - 2 if is_beside else cells // columns - 1
     phases, events = _shares(scene, of_table, 1 if height < 28 else 3), _events(scene, of_table)
     shown = min(len(events), _EVENTS)
     spare = room - 1 - len(phases) - (shown + 1 if shown else 0)  # without the head of the table
-    of_curves = 0
+    of_curves, head = 0, head_of(scene, names, of_each)
     if not is_beside:
+        spare -= len(head)
         of_curves = min(max(min(slots, spare // 2), spare - max(1, len(processes))), HIGH * slots or 1)
     body, count = table(scene, processes, of_table, max(1, spare - of_curves), cursor)
     spare -= of_curves + count
@@ -56,11 +57,13 @@ def draw(scene: Scene, cells: int, height: int, cursor: int | None) -> Drawn:
         phases, spare = [*phases[:2], *by_phase], spare + len(phases[2:]) - len(by_phase)
     shown += min(max(0, spare), len(events) - shown)
     if not is_beside and of_curves:
-        drawn = [curves(scene, names[side::columns], cells // columns - 1, of_curves, slots) for side in range(columns)]
-        body += _in_columns(drawn, cells // columns - 1) if names else drawn[0]
+        drawn = [curves(scene, names[side::columns], of_each, of_curves, slots) for side in range(columns)]
+        body += [rule(text, cells) for text in head]
+        body += _in_columns(drawn, of_each) if names else drawn[0]
     left = [*body, *phases, *([rule("events", of_table), *events[-shown:]] if shown else [])]
     if is_beside:
-        left = beside(left, curves(scene, names, cells - of_table - 2, room), of_table)
+        right_of_it = [rule(text, of_each) for text in head] + curves(scene, names, of_each, room - len(head))
+        left = beside(left, right_of_it, of_table)
     at = window(len(processes), cursor or 0, count)
     lines = [fit_line(row, cells) for row in (*top, *left, *devices)]
     return Drawn(lines, len(top) + 1, at, len(processes), count)

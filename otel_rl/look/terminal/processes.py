@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +17,7 @@ from otel_rl.recorder.facts.processes import ended_badly, how_it_ended
 from otel_rl.semconv.phase_categories import category_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from otel_rl.cli.lines import Line, Style
     from otel_rl.look.terminal.scene import Scene, Who
@@ -50,11 +51,20 @@ class _ProcessColumns(NamedTuple):
 
 
 def rows_of(scene: Scene) -> list[ProcessNow]:
-    """Return the processes in the order of the rows: those that died or do not go on come first."""
-    stalled = {(stall.role, stall.rank) for stall in scene.present.stalled if stall.kind != "slow"}
+    """Return the processes in the order of the rows: first those that died or do not go on, the earliest first."""
+    stalled = {
+        (stall.role, stall.rank): stall.since_unix_nano for stall in scene.present.stalled if stall.kind != "slow"
+    }
     shown = [process for process in scene.present.processes if _is_wanted(scene, process)]
     shown = sorted(shown, key=_waits_since) if scene.is_sorted else shown
-    return sorted(shown, key=lambda one: not (ended_badly(one.outcome) or (one.role, one.rank) in stalled))
+    return sorted(shown, key=lambda process: _trouble_since(process, stalled))
+
+
+def _trouble_since(process: ProcessNow, stalled: Mapping[Who, int]) -> float:
+    """Return since when a process is dead or does not go on; what comes after the first one can be its consequence."""
+    if ended_badly(process.outcome):
+        return process.ended_unix_nano or process.last_unix_nano
+    return stalled.get((process.role, process.rank), math.inf)
 
 
 def _waits_since(process: ProcessNow) -> tuple[bool, int]:

@@ -82,6 +82,15 @@ class Scene:
             case ("rank", str(role), int(rank)):
                 self.of_rank = {**self.of_rank, (role, rank): reply}
 
+    def scrub(self, steps: int) -> None:
+        """Look so many steps later, or earlier; behind the last step, at the present."""
+        progress, bounds = self.present.progress, self.bounds or (None, None)
+        first = bounds[0] if progress.first_step is None else progress.first_step
+        last = bounds[1] if progress.last_step is None else progress.last_step
+        if first is not None and last is not None:
+            wanted = (last + 1 if self.step is None else self.step) + steps
+            self.step = max(first, wanted) if wanted <= last else None
+
     def shares_of_step(self) -> dict[Who, list[PhaseTime]]:
         """Return where each process spent the time of the step that is looked at."""
         phases_of: dict[Who, list[PhaseSpan]] = {}

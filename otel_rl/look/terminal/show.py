@@ -45,7 +45,9 @@ def once(place: Place, terminal: Terminal) -> list[str]:
     from otel_rl.look.terminal.past import Past  # loads DuckDB
 
     past, at = Past(str(place.path)), time.time_ns()
-    scene = Scene(present=past.present(at), facts=past.facts(at))
+    present = past.present(at)
+    curves = past.curves(curve.name for curve in present.progress.curves)
+    scene = Scene(present=present, facts=past.facts(at), curves=curves)
     height = terminal.height - 1 if terminal.is_terminal else 28 + min(len(scene.present.processes), _ROWS_ALONE)
     drawn = overview.draw(scene, terminal.width, height, None)
     return painted(drawn.lines, terminal)
@@ -122,7 +124,7 @@ def live(
         scene = Scene(present=present)
         drawn = overview.draw(scene, terminal.width, terminal.height - 1, 0)
         lines = [*drawn.lines, *[()] * (terminal.height - 1 - len(drawn.lines))][: terminal.height - 1]
-        keys = text_pages.keys(scene, terminal.width, deep=False)
+        keys = text_pages.keys(scene, terminal.width, "run")
         sys.stdout.write(_ALTERNATE + "\r\n".join(painted([*lines, keys], terminal)))
         sys.stdout.flush()
         from otel_rl.look.terminal.app import Top  # loads Textual, which takes most of a second

@@ -17,23 +17,21 @@ if TYPE_CHECKING:
     from otel_rl.cli.lines import Line
     from otel_rl.look.terminal.scene import Question, Scene
 
-_KEYS = (
-    ("↵", "into"),
-    ("esc", "out"),
-    ("← →", "step"),
-    ("a", "autopsy"),
-    ("w", "why"),
-    ("f", "findings"),
-    ("/", "search"),
-    ("?", "keys"),
-    ("q", "quit"),
-)
+_ENTER, _ESCAPE, _STEPS = ("↵", "into"), ("esc", "out"), ("← →", "step")
+_EVERYWHERE = (("a", "autopsy"), ("w", "why"), ("f", "findings"), ("/", "search"), ("?", "keys"), ("q", "quit"))
+_KEYS = {
+    "run": (_ENTER, _STEPS, *_EVERYWHERE),
+    **dict.fromkeys(("rank", "step"), (_ENTER, _ESCAPE, *_EVERYWHERE)),
+    "phase": (_ESCAPE, *_EVERYWHERE),
+}
+"""Keys that do something, by the kind of a page."""
+_OF_TEXTS = (("↑ ↓", "scroll"), _ESCAPE, *(key for key in _EVERYWHERE if key[0] != "/"))
 
 
-def keys(scene: Scene, cells: int, *, deep: bool) -> Line:
-    """Draw the keys that do something here; those that have no room are on the page of the keys."""
+def keys(scene: Scene, cells: int, kind: str) -> Line:
+    """Draw the keys that do something on a page; those that have no room are on the page of the keys."""
     end = (StyledText(f"/{safe(scene.pattern)} ", "warning"),) if scene.pattern else ()
-    return both_ends(_keys(_KEYS[:2] + _KEYS[3:] if deep else (_KEYS[0], *_KEYS[2:])), end, cells)
+    return both_ends(_keys(_KEYS.get(kind, _OF_TEXTS)), end, cells)
 
 
 def few_keys(cells: int) -> Line:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from otel_rl.cli.lines import Line, Style
     from otel_rl.recorder.archive.now import PhaseTime
+    from otel_rl.recorder.facts.order import Severity
     from otel_rl.recorder.facts.states import State
 
 _NS = 1e9
@@ -23,7 +24,7 @@ _VAGUE = ("mean", "avg", "average", "std", "min", "max", "sum", "total", "value"
 _STATES: dict[State, tuple[str, Style]] = {
     "live": ("●", "good"),
     "hung": ("●", "bad"),
-    "finished": ("○", "note"),
+    "finished": ("○", "good"),
     "failed": ("✗", "bad"),
     "cancelled": ("○", "note"),
     "crashed": ("✗", "bad"),
@@ -32,14 +33,15 @@ _STATES: dict[State, tuple[str, Style]] = {
 }
 
 
-def state(run_state: State, *, lacks: bool = False) -> StyledText:
-    """Return a state with its sign, and a mark if a run that goes on lacks a process."""
+def state(run_state: State, *, lacks: bool = False, severity: Severity = "note") -> StyledText:
+    """Return a state with its sign, and a mark if a run that goes on lacks a process.
+
+    It has the color of what is to be read first, if that is wrong: no state is green beside it.
+    """
     sign, style = _STATES[run_state]
-    return (
-        StyledText(f"{sign} {run_state} !", "bad")
-        if run_state == "live" and lacks
-        else StyledText(f"{sign} {run_state}", style)
-    )
+    if run_state == "live" and lacks:
+        return StyledText(f"{sign} {run_state} !", "bad")
+    return StyledText(f"{sign} {run_state}", severity if severity in ("bad", "warning") and style != "bad" else style)
 
 
 def number(value: float | None) -> str:

@@ -28,7 +28,7 @@ def ls(directories: tuple[Path, ...], *, output: Output) -> None:
 
     RUN is a run directory, a directory of runs, or the id or the name of a run.
     """
-    from otel_rl.look.terminal.listing import Listing, first_sentences, listed, runs_below, table, verdicts_of
+    from otel_rl.look.terminal.listing import Listing, agreeing, facts_by_path, listed, runs_below, table
 
     places = directories or (runs_directory(),)
     at = time.time_ns()
@@ -36,6 +36,7 @@ def ls(directories: tuple[Path, ...], *, output: Output) -> None:
     if not runs and not output.is_json():
         where = ", ".join(map(str, places))
         raise click.ClickException(f"no run in {where}; record one with: otel-rl demo, or: otel-rl run -- COMMAND")
-    verdicts = verdicts_of(runs, at)
-    listing = Listing(runs=tuple(listed(run, verdicts.get(run.path)) for run in runs))
-    output.show(listing, lambda width: table(runs, width, at, first_sentences(runs, verdicts)))
+    facts = facts_by_path(runs, at)
+    runs = agreeing(runs, facts, at)
+    listing = Listing(runs=tuple(listed(run, facts.get(run.path)) for run in runs))
+    output.show(listing, lambda width: table(runs, width, at, facts))

@@ -306,7 +306,7 @@ def test_a_damaged_archive(tmp_path: Path) -> None:
 
     async def play(app: Top, pilot: Pilot[Any]) -> None:
         await pilot.pause(1)
-        await until(app, pilot, "step 812 of 1,200")
+        await until(app, pilot, "812 of 1,200 steps")
 
     played(place, play)
 

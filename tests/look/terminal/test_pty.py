@@ -22,7 +22,8 @@ from msgspec.structs import replace
 
 import otel_rl
 from otel_rl.cli import main
-from otel_rl.look.terminal.listing import first_sentences, verdicts_of
+from otel_rl.look.insight.facts import Facts, Summary
+from otel_rl.look.terminal.listing import facts_by_path, first_sentences
 from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.archive.runs import place_of
 from tests.collector import wait_for
@@ -107,13 +108,13 @@ def test_what_is_read_first_of_a_run(tmp_path: Path) -> None:
     known = [present_of(written(tmp_path / name)) for name in ("late", "gone")]
     shutil.rmtree(tmp_path / "gone")
     nothing = replace(known[0], path=str(tmp_path / "nothing"), sentence="Nothing was recorded.")
-    in_time = verdicts_of(known[1:], at=time.time_ns())
+    in_time = facts_by_path(known[1:], at=time.time_ns())
 
-    assert (verdicts_of(known, at=time.time_ns(), most_seconds=0), in_time) == ({}, {})
+    assert (facts_by_path(known, at=time.time_ns(), most_seconds=0), in_time) == ({}, {})
     assert all(run.sentence for run in known)
-    assert first_sentences([*known, nothing], {nothing.path: ()}) == {
-        run.path: run.sentence for run in (*known, nothing)
-    }
+    assert first_sentences(
+        [*known, nothing], {nothing.path: Facts(summary=Summary(id="", project="", name="", state="empty"))}
+    ) == {run.path: run.sentence for run in (*known, nothing)}
 
 
 def test_runs_as_json(runs: Path) -> None:
@@ -180,7 +181,7 @@ def test_top_in_a_terminal(runs: Path) -> None:
     """A first screen is there before Textual is loaded, keys work, and the terminal is given back."""
     top = Tty("top", str(runs / "grpo" / "live"))
     first = top.read_until(lambda text: b"quit" in text)
-    assert b"step 812 of 1,200" in first
+    assert b"812 of 1,200 steps" in first
     assert b"\x1b[?1000h" not in first  # the mouse, which Textual asks for
     top.read_until(lambda text: b"\x1b[?1000h" in text)
     top.press("?")

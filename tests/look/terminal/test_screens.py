@@ -12,13 +12,14 @@ from rich.cells import cell_len
 from otel_rl.cli.ansi import Terminal, painted
 from otel_rl.cli.lines import STYLES, StyledText, folded, line
 from otel_rl.look.insight import Facts, Finding, Summary
-from otel_rl.look.terminal import detail, gauges, listing, overview, processes, text_pages
+from otel_rl.look.terminal import detail, drawing, gauges, listing, overview, processes, text_pages
 from otel_rl.look.terminal.phase_names import cut, short_names
 from otel_rl.look.terminal.phases import PhaseSpan
 from otel_rl.look.terminal.scene import Scene
 from otel_rl.recorder.archive.now import Curve, DeviceNow, EventNow, PhaseNow, PhaseTime, Progress
 from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.facts import wording
+from otel_rl.recorder.facts.order import Severity
 from tests.look.terminal.nows import SHARES, S, hanging, process, progress, wait, written
 
 PLAIN = Terminal(80, 24, is_terminal=False, has_color=False, has_unicode=True)
@@ -34,7 +35,7 @@ def test_the_present_of_a_run(tmp_path: Path) -> None:
     text = screen(Scene(present=present_of(written(tmp_path / "base"))))
 
     for expected in (
-        "grpo · base  step 812 of 1,200  54.8 s a step (last 20)  ETA 5 h 54 min",
+        "grpo · base  812 of 1,200 steps  54.8 s a step (last 20)",
         "● live",
         "31 s  generate ",
         "gen 68 upd 27",
@@ -60,7 +61,7 @@ def test_the_last_step_of_a_run_whose_steps_begin_at_1(tmp_path: Path) -> None:
     """It is not beyond the number of steps."""
     place = written(tmp_path / "base", progress=progress(first_step=1, last_step=40, steps=40, total_steps=40))
 
-    assert "step 40 of 40" in screen(Scene(present=present_of(place)))
+    assert " 40 of 40 steps" in screen(Scene(present=present_of(place)))
 
 
 @pytest.mark.parametrize("size", [(20, 6), (40, 10), (80, 24), (81, 25), (110, 30), (200, 60), (400, 100)])
@@ -388,10 +389,74 @@ def test_gpus(tmp_path: Path, count: int, lines: int) -> None:
 
 
 def test_an_outlier_does_not_flatten_a_curve(tmp_path: Path) -> None:
-    """The axis ends at the other values, and the head says how far the outlier is."""
+    """The axis ends at the other values with a mark, and the head says how far the outlier is."""
     values = [1.0 + step % 5 for step in range(200)]
     curve = Curve("loss", ((0, 1e9), *((step, value) for step, value in enumerate(values, 1))))
     text = screen(Scene(present=present_of(written(tmp_path, progress=progress(curves=(curve,))))), 160, 40)
 
     assert "steps 0 to 200, up to 1e9" in text
-    assert any(row.strip().split()[:1] == ["5"] for row in text.splitlines() for row in [row[88:]])
+    assert any(row.split()[:1] == ["5↑"] for row in text.splitlines())
+
+
+def test_a_row_of_a_curve_is_in_scale() -> None:
+    """Each column is a part of the steps: what is not finite or was not logged keeps its place."""
+    points = [(float(step), None if 30 <= step < 60 else float(step >= 15)) for step in (*range(60), *range(90, 120))]
+
+    assert drawing.sparkline(points, 8) == "▁█?? " + " ██"
+    assert drawing.sparkline([(0.0, 1.0)], 0) == ""
+
+
+def test_no_line_crosses_values_that_are_not_finite() -> None:
+    """A column without a finite value keeps one that is not."""
+    points = [(float(step), None if 300 <= step < 600 else 1.0) for step in range(1000)]
+    thin = drawing.extremes(points, 10)
+
+    assert len(thin) < len(points)
+    assert {step // 100 for step, value in thin if value is None} == {3.0, 4.0, 5.0}
+
+
+def test_narrow_curves_say_their_steps(tmp_path: Path) -> None:
+    """One line above them has the first and the last one, and where the run was resumed."""
+    text = screen(Scene(present=present_of(written(tmp_path, progress=progress(resumed_at=(760, 800))))))
+
+    assert "steps 752 to 811, resumed at 760 and 800 ──" in text
+
+
+@pytest.mark.parametrize("severity", ["bad", "warning", "good"])
+def test_no_state_is_green_beside_trouble(tmp_path: Path, severity: Severity) -> None:
+    """A run that goes on has the color of what is to be read first."""
+    summary = Summary(id="a", project="p", name="n", state="live")
+    facts = Facts(summary=summary, findings=(Finding(kind="learning", severity=severity, sentence="loss is NaN."),))
+    run = present_of(written(tmp_path))
+    drawn = overview.draw(Scene(present=run, facts=facts), 80, 24, 0)
+    listed = listing.table([run], 80, time.time_ns(), {run.path: facts})
+
+    for row in (drawn.lines[0], listed[1]):
+        assert [span.style for span in row if "● live" in span.text] == [severity]
+
+
+def test_the_first_finding_is_whole(tmp_path: Path) -> None:
+    """Also if nothing is wrong: what a resumed run died of is not cut off."""
+    resumed = "Finished after 3 h: 1,200 steps, resumed once at step 640 (at step 648, rank 3 was killed by SIGKILL)."
+    finding = Finding(kind="outcome", severity="good", sentence=resumed)
+    facts = Facts(summary=Summary(id="a", project="p", name="n", state="finished"), findings=(finding,))
+    text = screen(Scene(present=present_of(written(tmp_path)), facts=facts))
+
+    assert resumed in " ".join(text.replace("○", " ").split())
+
+
+def test_the_first_death_comes_first(tmp_path: Path) -> None:
+    """What other processes died of later can be its consequence."""
+    ranks = [process(rank, outcome="lost", cause="signal", ended_unix_nano=(9 - rank) * S) for rank in range(3)]
+    scene = Scene(present=present_of(written(tmp_path, processes=[*ranks, process(3)])))
+
+    assert [row.rank for row in processes.rows_of(scene)] == [2, 1, 0, 3]
+
+
+@pytest.mark.parametrize("kind", ["findings", "why", "autopsy", "help"])
+def test_keys_of_texts(tmp_path: Path, kind: str) -> None:
+    """A text has nothing to go into."""
+    (row,) = painted([text_pages.keys(Scene(present=present_of(written(tmp_path))), 80, kind)], PLAIN)
+
+    assert row.startswith(" ↑ ↓ scroll  esc out")
+    assert "into" not in row

@@ -1,4 +1,4 @@
-"""`python -m tests.look.draw`: screenshots for the docs: `top` during the demo, and the report of a slow rank."""
+"""Draws the pictures of single pages: `top` during the demo, and the report of a slow rank."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.look.recorded import Shape, record
 if TYPE_CHECKING:
     from otel_rl.recorder.archive.runs import Place
 
-_IMAGES = Path(__file__).parents[2] / "docs" / "images"
+_IMAGES = Path(__file__).parents[3] / "docs" / "images"
 _SHAPE = Shape(steps=120, ranks=4, slow_rank=3, slower_from=70, gpus=True, texts=True)
 _PICTURES = {"report.png": ("", 1440, 1560), "report_step.png": ("#step=75&rank=3&at=timeline", 1280, 780)}
 """Files, with the address, width and height of the page that they show."""
@@ -68,7 +68,3 @@ async def _screenshot(run: Place) -> str:
             await pilot.pause(0.1)
         await pilot.pause(1)
         return app.export_screenshot(title="otel-rl top")
-
-
-if __name__ == "__main__":
-    draw()

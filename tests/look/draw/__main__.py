@@ -1,0 +1,27 @@
+"""`python -m tests.look.draw pages` draws pictures for the docs; `… runs [FOLDER]` seven real runs in all forms."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.look.draw import for_docs, runs, screens
+
+_FOLDER = Path("dist") / "screens"
+"""The folder of the pictures of runs, which are not committed."""
+
+
+def main(what: str = "", folder: Path = _FOLDER) -> None:
+    """Draw what is named."""
+    if what == "pages":
+        for_docs.draw()
+    elif what == "runs":
+        with tempfile.TemporaryDirectory() as name, runs.recorded(Path(name)) as places:
+            screens.draw(places, folder)
+    else:
+        raise SystemExit(__doc__)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2], *map(Path, sys.argv[2:]))
