@@ -91,7 +91,7 @@ class Top(App[bool]):
 
     @property
     def scene(self) -> Scene:
-        """What is shown of the run."""
+        """Everything that is shown of the run."""
         return self._watched.scene
 
     def _post(self, path: str, reply: Reply) -> None:

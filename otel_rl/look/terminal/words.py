@@ -36,7 +36,7 @@ _STATES: dict[State, tuple[str, Style]] = {
 def state(run_state: State, *, lacks: bool = False, severity: Severity = "note") -> StyledText:
     """Return a state with its sign, and a mark if a run that goes on lacks a process.
 
-    It has the color of what is to be read first, if that is wrong: no state is green beside it.
+    It has the color of what is to be read first, if that is wrong: no state is green above it.
     """
     sign, style = _STATES[run_state]
     if run_state == "live" and lacks:

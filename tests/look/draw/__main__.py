@@ -1,4 +1,4 @@
-"""`python -m tests.look.draw pages` draws pictures for the docs; `… runs [FOLDER]` seven real runs in all forms."""
+"""`python -m tests.look.draw pages` draws screenshots for the docs; `… runs [FOLDER]` of seven real runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.look.draw import for_docs, runs, screens
 
 _FOLDER = Path("dist") / "screens"
-"""The folder of the pictures of runs, which are not committed."""
+"""The folder of the screenshots of runs, which are not committed."""
 
 
 def main(what: str = "", folder: Path = _FOLDER) -> None:

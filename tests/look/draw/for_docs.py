@@ -1,4 +1,4 @@
-"""Draws the pictures of single pages: `top` during the demo, and the report of a slow rank."""
+"""Draws the screenshots of single pages: `top` during the demo, and the report of a slow rank."""
 
 from __future__ import annotations
 

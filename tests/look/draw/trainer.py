@@ -34,7 +34,7 @@ class Kind(NamedTuple):
     """The fate of a run; a step is `None` if that never happens."""
 
     steps: int = 100  # number of steps
-    stays: bool = False  # whether it goes on after the last one, until its parent is told to end
+    stays: bool = False  # whether it goes on after the last one, until its parent gets SIGTERM
     begins_at: int = 0  # its first step
     hangs_at: int | None = None  # the verifier of rank 1 answers no more
     killed_at: int | None = None  # rank 1 is killed

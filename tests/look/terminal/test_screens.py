@@ -423,7 +423,7 @@ def test_narrow_curves_say_their_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("severity", ["bad", "warning", "good"])
-def test_no_state_is_green_beside_trouble(tmp_path: Path, severity: Severity) -> None:
+def test_no_state_is_green_above_trouble(tmp_path: Path, severity: Severity) -> None:
     """A run that goes on has the color of what is to be read first."""
     summary = Summary(id="a", project="p", name="n", state="live")
     facts = Facts(summary=summary, findings=(Finding(kind="learning", severity=severity, sentence="loss is NaN."),))
@@ -446,7 +446,7 @@ def test_the_first_finding_is_whole(tmp_path: Path) -> None:
 
 
 def test_the_first_death_comes_first(tmp_path: Path) -> None:
-    """What other processes died of later can be its consequence."""
+    """Later deaths can be consequences of it."""
     ranks = [process(rank, outcome="lost", cause="signal", ended_unix_nano=(9 - rank) * S) for rank in range(3)]
     scene = Scene(present=present_of(written(tmp_path, processes=[*ranks, process(3)])))
 
