@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from otel_rl.cli.answers import bounded
-from otel_rl.recorder.errors.sinks import one_line
+from otel_rl.recorder.errors.sinks import one_line, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -69,5 +69,8 @@ def say_json(answer: msgspec.Struct) -> None:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print a line, to standard error if `err` is true."""
-    click.echo(one_line(text), err=err)
+    """Print a line, to standard error if `err` is true, where one that cannot be written is left out."""
+    if err:
+        print_line(one_line(text))
+    else:
+        click.echo(one_line(text))

@@ -53,8 +53,7 @@ class LaterTraining:
     def __init__(self, run: Run, number: int) -> None:
         self._run = run
         self._prefix = f"{number}/"
-        steps = steps_of(run)
-        self._first = 1 + max(steps.last_begun, -1 if steps.last is None else steps.last)
+        self._first = 1 + steps_of(run).highest
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._run, name)

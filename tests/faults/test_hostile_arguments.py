@@ -276,6 +276,15 @@ def test_a_later_training(recording: Run, name: str) -> None:
     assert recording.refused
 
 
+def test_a_later_training_after_all_steps(recording: Run, records_of: RecordsOf) -> None:
+    """Its steps follow the highest one, also if a lower one was logged to last."""
+    recording.log({"loss": 1.0}, step=7)
+    recording.log({"loss": 1.0}, step=2)
+    LaterTraining(recording, 2).log({"loss": 2.0}, step=0)
+
+    assert [record.step for record in records_of(recording) if isinstance(record, Logged)] == [7, 2, 8]
+
+
 def test_a_step_that_is_not_named(recording: Run, records_of: RecordsOf) -> None:
     """`log(values, 5)` must not write step 5 into the row of the last step; `log(values, commit=True)` is recorded."""
     recording.log({"loss": 1.0}, step=0)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from otel_rl.cli.commands import Verb
+from otel_rl.cli.output import say
 from otel_rl.semconv.frameworks import hooked
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def run(instrument: str, capture: str, command: tuple[str, ...]) -> None:
         if unknown:
             raise click.UsageError(f"unknown name {unknown[0]!r}: must be one of {', '.join(known)}")
     if option := _isolating(command):
-        click.echo(
+        say(
             f"otel-rl: nothing is recorded: with {option}, Python ignores PYTHONPATH, which has otel-rl's hooks; leave "
             "it out, or call otel_rl.frameworks.instrument.from_environment(os.environ) in the script",
             err=True,

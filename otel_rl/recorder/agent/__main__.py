@@ -98,7 +98,8 @@ def _hold(directory: Path) -> int:
 
 def _say(text: str) -> None:
     text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)  # a path can forge lines of the log
-    print(time.strftime("%Y-%m-%d %H:%M:%S"), "WARNING otel_rl.recorder.agent:", text, file=sys.stderr, flush=True)  # noqa: T201
+    with contextlib.suppress(OSError, ValueError):  # the disk with the log may be full
+        print(time.strftime("%Y-%m-%d %H:%M:%S"), "WARNING otel_rl.recorder.agent:", text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _work(run_dir: Path, part: Path, name: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.recorder.convert.values import Unconvertible, to_number
+from otel_rl.recorder.convert.refused_values import Unconvertible
+from otel_rl.recorder.convert.values import to_number
 from otel_rl.recorder.errors.texts import name_of, text_of
 from otel_rl.recorder.interrupts import let_pass
 from otel_rl.recorder.secrets import LONGEST_SECRET, without_secret

@@ -6,15 +6,20 @@ import numbers
 import sys
 from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import date, timedelta
 from decimal import Decimal
-from enum import Enum
 from operator import countOf
-from pathlib import PurePath
-from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from otel_rl.recorder.convert.refused_values import (
+    EXPLAINED,
+    Unconvertible,
+    Unnamed,
+    instead_of,
+    of_foreign,
+    unreadable,
+)
 from otel_rl.recorder.errors.texts import name_of, shown, text_of
 from otel_rl.recorder.secrets import clean_set
 
@@ -22,30 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PLAIN = frozenset({float, int})
-_INSTEAD: dict[type | tuple[type, ...], str] = {
-    (str, bytes, PurePath): "; use run.table() or run.event() for texts, run.params() for settings",
-    Mapping: ": the mapping contains itself, or is in a list",
-    type(None): "; leave it out, or log float('nan')",
-    (set, frozenset): "; it has equal values once: log a list",
-    complex: "; log abs(x), or x.real and x.imag",
-    timedelta: "; log x.total_seconds()",
-    date: "; log x.timestamp(), or use run.event()",
-    Enum: "; log its value, or use run.params()",
-    (list, tuple, deque, array, range): "; log one list, without lists in it",
-    (FunctionType, BuiltinFunctionType, MethodType): "; call it",
-    type: "; log a value",
-    Iterable: "; log list(x)",
-    object: "; use run.table(), run.event() or run.params() for what is not a number",
-}
-"""Advice for values of types that are not numbers; the first type of a value counts."""
-_MEDIA = dict.fromkeys(("Audio", "Figure", "Html", "Image", "Video"), "; give media to the tracker itself")
-_INSTEAD_BY_NAME = {
-    "DataFrame": "; use run.table()",
-    "Histogram": "; log a list of its values",
-    "Table": "; use run.table()",
-    **_MEDIA,
-}
-"""Advice by the name of the type, for types of packages that are not imported here."""
 _good_names = clean_set()
 """Names of metrics that were found valid; checking 100 names again would take several microseconds."""
 _MOST_NAMES = 1 << 14
@@ -54,14 +35,9 @@ _LARGEST_INT = 1 << 63
 _SCALARS = {"d": frozenset({float, int, bool}), "i": frozenset({int}), "B": frozenset({bool, int})}
 _SEQUENCES = (list, tuple, array, deque, range)
 _SHAPE = "shape {} where a number or a 1-D array is expected; log x.mean(), or x.ravel() for all"
-
-
-class Unconvertible(TypeError):
-    """A value is not a number, or reading it would make the trainer wait."""
-
-
-class Unnamed(TypeError):
-    """A metric's name is not a `str`, or is too long."""
+_RAGGED = "a nested tensor, whose parts differ in length; log x.values() for all, or their means"
+_ALL_MASKED = "all values are masked; leave it out"
+_MASKED = "a masked value; log only those that are there"
 
 
 def is_plain(values: Mapping[str, object]) -> bool:
@@ -105,7 +81,8 @@ def sort(values: Mapping[str, object], refuse: Callable[[str, str], None]) -> So
             except Unnamed as error:
                 refuse("name", str(error))
             except Exception as error:  # what a foreign object's conversion may raise is not known
-                refuse("value", f"{text_of(name)}: {text_of(error)}")
+                why = error if isinstance(error, EXPLAINED) else unreadable(value)
+                refuse("value", f"{text_of(name)}: {text_of(why)}")
     except Exception as error:  # not a mapping, or a mapping that raises
         refuse("log", f"log: {text_of(error)}")
     return by_kind
@@ -138,7 +115,7 @@ def _sort(by_kind: Sorted, name: object, value: object) -> None:
     if kind is float:
         by_kind.scalars[name] = value  # type: ignore[assignment] # its type was just looked at
     elif isinstance(value, type):  # has the attributes of its objects
-        raise Unconvertible(f"{value.__name__} is not a number{_advice(value)}")
+        raise Unconvertible(f"{value.__name__} is not a number{instead_of(value)}")
     elif getattr(value, "is_cuda", False):
         _check_on_device(value)
         by_kind.on_device[name] = value
@@ -168,12 +145,15 @@ def _good_name(name: object) -> str:
 def _check_on_device(tensor: Any) -> None:
     """Check type, shape and dtype of a tensor, without asking the device."""
     torch = sys.modules["torch"]
+    if tensor.is_nested:
+        raise Unconvertible(_RAGGED)
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):  # each rank has only a part of a DTensor
         raise Unconvertible(f"a {type(tensor).__name__} on {tensor.device}; log its local or full tensor")
     if tensor.ndim > 1 and tensor.numel() != 1:
         raise Unconvertible(_SHAPE.format(tuple(tensor.shape)))
-    if tensor.dtype is torch.bool or tensor.is_complex() or tensor.layout is not torch.strided:
+    if tensor.dtype is torch.bool or tensor.is_complex() or tensor.is_quantized or tensor.layout is not torch.strided:
         advice = "; log x.float()" if tensor.dtype is torch.bool else ""
+        advice = "; log x.dequantize()" if tensor.is_quantized else advice
         raise Unconvertible(f"a tensor of {tensor.dtype} where numbers are expected{advice}")
 
 
@@ -225,7 +205,13 @@ def _on_host(value: Any) -> Any:
     Raises:
         Unconvertible: As in `to_samples`.
     """
+    return of_foreign(_numbers, value)
+
+
+def _numbers(value: Any) -> Any:
     _check_plain(value)
+    if not hasattr(value, "dtype"):  # a memoryview, a table
+        raise Unconvertible(f"{type(value).__name__} is not a number{instead_of(value)}")
     if value.ndim != 1:
         raise Unconvertible(_SHAPE.format(tuple(value.shape)))
     torch = sys.modules.get("torch")
@@ -236,11 +222,11 @@ def _on_host(value: Any) -> Any:
         return array("d", value.tolist())
     numbers = numpy.asarray(value.compressed() if hasattr(value, "compressed") else value)
     if value.size and not numbers.size:
-        raise Unconvertible("all values are masked; leave it out")
+        raise Unconvertible(_ALL_MASKED)
     if (
         numbers.dtype.kind not in "fiub" and numbers.dtype.type.__module__ != "ml_dtypes"
     ):  # JAX's short floats and integers
-        advice = "abs(x)" if numbers.dtype.kind == "c" else "x.astype(float)"
+        advice = {"c": "abs(x)", "V": "one of its fields"}.get(numbers.dtype.kind, "x.astype(float)")
         raise Unconvertible(f"an array of {numbers.dtype} where numbers are expected; log {advice}")
     return numbers
 
@@ -248,8 +234,17 @@ def _on_host(value: Any) -> Any:
 def _numpy_of(tensor: Any, torch: Any) -> Any:
     if tensor.is_complex():
         raise Unconvertible(f"a tensor of {tensor.dtype} where numbers are expected; log abs(x)")
-    if tensor.dtype is torch.bfloat16 or tensor.layout is not torch.strided:  # NumPy has neither
-        tensor = tensor.detach().to_dense().double()
+    if hasattr(tensor, "get_mask"):  # of `torch.masked`
+        kept, size = tensor.get_data()[tensor.get_mask()], tensor.numel()
+        if size and not kept.numel():
+            raise Unconvertible(_ALL_MASKED)
+        tensor = kept
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    if tensor.layout is not torch.strided:
+        tensor = tensor.detach().to_dense()
+    if tensor.is_floating_point() and tensor.dtype not in (torch.half, torch.float, torch.double):
+        tensor = tensor.detach().double()  # NumPy has no short floats
     return tensor.numpy(force=True) if "numpy" in sys.modules else tensor.double()
 
 
@@ -263,23 +258,24 @@ def to_number(value: object) -> int | float:
         return value
     if isinstance(value, int):  # a truth value is 0 or 1, as trackers chart it
         return int(value) if -_LARGEST_INT <= value < 2 * _LARGEST_INT else float(value)
+    return of_foreign(_scalar, value)
+
+
+def _scalar(value: object) -> int | float:
     _check_plain(value)
     item = getattr(value, "item", None)
     if item is not None:
         if getattr(value, "size", None) not in (1, None) and not callable(value.size):  # type: ignore[attr-defined]
             raise Unconvertible(f"{value.size} values where one is expected")  # type: ignore[attr-defined]
         if getattr(value, "mask", False):
-            raise Unconvertible("a masked value; log only those that are there")
+            raise Unconvertible(_MASKED)
+        if hasattr(value, "get_mask") and not value.get_mask().all():
+            raise Unconvertible(_MASKED)
         scalar = item()
         return to_number(scalar) if isinstance(scalar, (int, float, complex, str, bytes)) else float(scalar)
     if isinstance(value, (numbers.Real, Decimal)):
         return float(value)
-    raise Unconvertible(f"{type(value).__name__} is not a number{_advice(value)}")
-
-
-def _advice(value: object) -> str:
-    known = _INSTEAD_BY_NAME.get(type(value).__name__)
-    return known or next(text for kinds, text in _INSTEAD.items() if isinstance(value, kinds))
+    raise Unconvertible(f"{type(value).__name__} is not a number{instead_of(value)}")
 
 
 def to_whole(value: Any, low: int = 0, bound: int = _LARGEST_INT) -> int:
@@ -301,6 +297,8 @@ def _check_plain(value: object) -> None:
     """Check that a value of a library is on the host, and that its numbers are all of it: not a time, nor a length."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
+        if value.is_nested:
+            raise Unconvertible(_RAGGED)
         if type(value).__module__.startswith("torch.distributed"):  # reading it may be a collective
             raise Unconvertible(
                 f"a {type(value).__name__}, of which each rank has a part; log its local or full tensor"
@@ -311,11 +309,14 @@ def _check_plain(value: object) -> None:
                 "log `.item()` or `.cpu()` where the trainer waits anyway"
             )
         return
-    if type(value).__module__.startswith("jax") and any(d.platform != "cpu" for d in value.devices()):  # type: ignore[attr-defined]
-        raise Unconvertible("a JAX array on a device would make the step wait; log float(value) where it is ready")
+    if type(value).__module__.startswith("jax"):
+        if value.is_deleted():  # type: ignore[attr-defined]
+            raise Unconvertible("a JAX array that was donated or deleted; log it before")
+        if any(device.platform != "cpu" for device in value.devices()):  # type: ignore[attr-defined]
+            raise Unconvertible("a JAX array on a device would make the step wait; log float(value) where it is ready")
     if getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M"):
         raise Unconvertible(f"a {value.dtype}; log seconds as a number: x / np.timedelta64(1, 's')")  # type: ignore[attr-defined]
     unit = getattr(value, "unit", getattr(value, "units", None))
     if unit is not None:
-        advice = _advice(value) if isinstance(value, (date, timedelta)) else "; log its plain number"
+        advice = instead_of(value) if isinstance(value, (date, timedelta)) else "; log its plain number"
         raise Unconvertible(f"a {type(value).__name__} in {text_of(unit)}{advice}")

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from otel_rl.recorder.convert.values import Unconvertible
+from otel_rl.recorder.convert.refused_values import Unconvertible
 from otel_rl.recorder.journal.records import DeviceSeen, DeviceTimed, Logged, Observed, OnDevice
 
 if TYPE_CHECKING:

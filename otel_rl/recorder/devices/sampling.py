@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
-from otel_rl.recorder.convert.values import Unconvertible
+from otel_rl.recorder.convert.refused_values import Unconvertible
 from otel_rl.recorder.errors.texts import name_of, text_of
 from otel_rl.recorder.journal.records import Sample
 

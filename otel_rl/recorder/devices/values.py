@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from otel_rl.recorder.convert.values import Unconvertible, to_number, to_samples
+from otel_rl.recorder.convert.refused_values import Unconvertible
+from otel_rl.recorder.convert.values import to_number, to_samples
 from otel_rl.recorder.devices import sampling
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import logging
+    from otel_rl.recorder.errors.sinks import Log
 
 _MOST_TEXTS = 64
 """The largest number of texts that are counted separately; messages of other programs can differ each time."""
@@ -20,7 +20,7 @@ def is_power_of_ten(count: int) -> bool:
 class Occasional:
     """A logger that logs a repeated text the 1st, 10th, 100th … time, with its count."""
 
-    def __init__(self, logger: logging.Logger) -> None:
+    def __init__(self, logger: Log) -> None:
         self._logger = logger
         self._counts: Counter[str] = Counter()
 

@@ -2,6 +2,8 @@
 
 Names of metrics, runs, tables, hosts and roles come from frameworks, other machines and OTLP clients. They can hold
 anything: escape sequences of a terminal, forged lines of a log, `../`, or a page of text.
+
+A place may be broken: a message that cannot be written to standard error or to a handler of `logging` raises nowhere.
 """
 
 from __future__ import annotations
@@ -9,15 +11,21 @@ from __future__ import annotations
 import logging
 import os
 import re
+import select
+import sys
 import unicodedata
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_rl.recorder.interrupts import let_pass
 from otel_rl.recorder.secrets import redacted
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    _Adapter = logging.LoggerAdapter[logging.Logger]
+else:
+    _Adapter = logging.LoggerAdapter
 
 LONGEST_FILE_NAME = 100
 """The largest part of a file name that comes from outside, in bytes: file systems allow 255 for the whole name."""
@@ -34,6 +42,9 @@ ACTIVE = (
     r"\ud800-\udfff"  # they cannot be encoded
 )
 """Characters that no line of a terminal or of a log may have, as a set of a regular expression."""
+_PATIENCE_MS = 100
+"""Milliseconds that a message waits for a slow reader, such as a pager or a terminal after Ctrl-S."""
+_BROKEN = select.POLLERR | select.POLLHUP | select.POLLNVAL
 _IN_A_LINE = re.compile(f"[{ACTIVE}]")
 _IN_LINES = re.compile(rf"(?![\n\t])[{ACTIVE}]")
 _LITERAL = str.maketrans(
@@ -111,11 +122,61 @@ def at(directory: Path, name: str) -> Path:
     return hashed if os.path.lexists(hashed) or _is_spelled_otherwise(directory, name) else directory / name
 
 
-def log_of(name: str) -> logging.Logger:
-    """Return the logger of a module, whose messages are each one line without control characters and secrets."""
+class Stream(Protocol):
+    """A stream of texts; programs replace the standard ones with objects that have `write` alone."""
+
+    def write(self, text: str, /) -> object:
+        """Write a text."""
+
+
+def print_line(text: str, stream: Stream | None = None) -> None:
+    """Write a line to standard error, or to another stream, if that works and its reader is not slow."""
+    try:
+        stream = sys.stderr if stream is None else stream
+        if stream is None or not _takes_a_line(stream):
+            return
+        try:
+            stream.write(f"{text}\n")  # in one call: another thread may write too
+        except UnicodeEncodeError:
+            stream.write(f"{text.encode('ascii', 'backslashreplace').decode()}\n")
+        if hasattr(stream, "flush"):
+            stream.flush()
+    except Exception as error:  # a stream is any object
+        let_pass(error)
+
+
+def _takes_a_line(stream: Stream) -> bool:
+    """Return whether a write neither waits for a reader longer than 0.1 s, nor meets one that is gone, with SIGPIPE."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLOUT)  # type: ignore[attr-defined] # not all have it
+        ((_, events),) = poll.poll(_PATIENCE_MS) or [(0, 0)]
+    except Exception as error:  # it has no descriptor
+        let_pass(error)
+        return True
+    return bool(events & select.POLLOUT) and not events & _BROKEN
+
+
+class Log(_Adapter):
+    """A logger whose messages are each one line without control characters and secrets, and which never raises.
+
+    `logging.config.dictConfig` disables all loggers that it does not name. It does not disable this one: a level does.
+    """
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Log a message, unless a stream, a handler or a filter fails."""
+        try:
+            self.logger.disabled = False
+            self.logger.log(level, msg, *args, **{"stacklevel": 2} | kwargs)
+        except Exception as error:  # handlers are those of the trainer
+            let_pass(error)
+
+
+def log_of(name: str) -> Log:
+    """Return the logger of a module."""
     logger = logging.getLogger(name)
     logger.addFilter(_on_one_line)
-    return logger
+    return Log(logger)
 
 
 class OneLine(logging.Formatter):
@@ -139,6 +200,11 @@ def _on_one_line(record: logging.LogRecord) -> bool:
         record.msg, record.args = one_line(redacted(record.getMessage())), None
         if record.exc_info and record.exc_info[0] and not record.exc_text:  # a handler does not format it again
             record.exc_text = redacted(logging.Formatter().formatException(record.exc_info))
+        last = logging.lastResort
+        if last is not None and record.levelno >= last.level and not logging.getLogger(record.name).hasHandlers():
+            # Its own `emit` waits for a slow reader, and raises if the stream is closed.
+            print_line(last.format(record))
+            return False
     except Exception as error:  # logging itself reports a message that cannot be formatted
         let_pass(error)
     return True

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from opentelemetry import context, trace
 
-from otel_rl.recorder.errors.sinks import log_of, one_line, shortened
+from otel_rl.recorder.errors.sinks import log_of, one_line, print_line, shortened
 from otel_rl.recorder.errors.texts import shown, text_of, type_of
 from otel_rl.recorder.interrupts import let_pass
 from otel_rl.recorder.journal.ending import ending_by
@@ -133,21 +133,18 @@ class RunEnd:
 
     def _say_how_to_look(self) -> None:
         """Print where the rows are and the command that shows them, in the process that printed where it records."""
-        settings, last, place = self._session.settings, self._steps.last, self._session.directory.path
+        settings, highest, place = self._session.settings, self._steps.highest, self._session.directory.path
         if settings.rank or settings.role or settings.quiet or self._session.journal is NOWHERE:
             return
-        what = "" if last is None else f" up to step {last:,}"
+        what = "" if highest < 0 else f" up to step {highest:,}"
         fed = () if settings.agent == "off" else settings.exporters
         command = f"otel-rl top {shlex.quote(str(place))}"
-        try:
-            names = [
-                str(place / exporter.options.get("path", "rows.jsonl")) if exporter.name == "jsonl" else exporter.name
-                for exporter in fed
-            ]
-            what += f"; rows: {', '.join(names)}" if names else ""
-            print(one_line(f"otel-rl: recorded{what}; to look at it: {command}"), file=sys.stderr)  # noqa: T201
-        except Exception as error:  # standard error is closed
-            let_pass(error)
+        names = [
+            str(place / exporter.options.get("path", "rows.jsonl")) if exporter.name == "jsonl" else exporter.name
+            for exporter in fed
+        ]
+        what += f"; rows: {', '.join(names)}" if names else ""
+        print_line(one_line(f"otel-rl: recorded{what}; to look at it: {command}"))
 
     def _warn(self, result: Delivery) -> None:
         """Log in one line what was refused, and what is missing; nothing about deliveries that nobody waited for."""

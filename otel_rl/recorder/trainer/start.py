@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from typing import TYPE_CHECKING
 
 from otel_rl.recorder.errors import SettingsError
 from otel_rl.recorder.errors.occasional import Occasional
-from otel_rl.recorder.errors.sinks import log_of, one_line
+from otel_rl.recorder.errors.sinks import log_of, one_line, print_line
 from otel_rl.recorder.errors.texts import shown
 from otel_rl.recorder.files import locks
 from otel_rl.recorder.files.processes import hold_standard_descriptors
@@ -148,7 +147,7 @@ def _begin(given: dict[str, object], *, alone: bool) -> Run:
         local = session.directory.local
         more = "" if local.is_relative_to(run.dir) else f"; its journals are in {local} on {socket.gethostname()}"
         more += f"; metrics at {run.prometheus}" if run.prometheus else ""
-        print(one_line(f"otel-rl: recording into {run.dir}{more}"), file=sys.stderr)  # noqa: T201
+        print_line(one_line(f"otel-rl: recording into {run.dir}{more}"))
     return run
 
 

@@ -41,6 +41,7 @@ class Steps:
         open: The step that has begun and not ended; one at a time.
         last_begun: Number of the step that began last; -1 before the first one.
         last: Number of the step that began last, or was logged to last outside of a step.
+        highest: The highest number of a step that began or was logged to; -1 before the first one.
         training_ended: If true, the training has ended, and another run may begin in this process.
         reactions: The trainer's functions that react to events; `None` if it has none.
     """
@@ -50,6 +51,7 @@ class Steps:
         self.open: StepSpan | None = None
         self.last_begun = -1
         self.last: int | None = None
+        self.highest = -1
         self.training_ended = False
         self.reactions: Reactions | None = None
         self._refused: dict[StepSpan, object] = {}  # with the refused step around each; mostly empty
@@ -63,6 +65,7 @@ class Steps:
         if self._refused:  # those that were entered without `with` last at most until the next step begins
             self._forget([step for step in self._refused if step._block is None])
         self.last_begun = self.last = step.number
+        self.highest = max(self.highest, step.number)
         self.open = step
         return True
 
@@ -114,6 +117,7 @@ class Steps:
             where = "before the first step; use `with run.step(n):`, or pass step=n, from 0 on"
             self.recorder.refuse("step", f"{call}() {where}")
             return None
+        self.highest = max(self.highest, number)
         if self.open is None:
             self.last = number
             self.recorder.follow_wall_clock()

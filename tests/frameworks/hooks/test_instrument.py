@@ -19,7 +19,7 @@ from otel_rl.frameworks.instrument import hook
 from otel_rl.frameworks.patches import Patches, harmless
 from otel_rl.recorder.journal.records import Record
 from otel_rl.semconv.frameworks import Framework
-from tests.processes import start
+from tests.processes import rows_of, start
 from tests.recorder.trainer.reading import refusals
 
 RecordsOf = Callable[..., list[Record]]
@@ -203,3 +203,51 @@ def test_nothing_was_recorded(end: str, rank: str, lines: int, tmp_path: Path) -
     _, errors = start(command, tmp_path, LOCAL_RANK=rank).communicate(timeout=60)
 
     assert errors.count("otel-rl recorded nothing") == lines
+
+
+_WRITES = """
+from torch.utils.tensorboard import SummaryWriter
+writer = SummaryWriter("tb")
+for step in range(3): writer.add_scalar("loss", 1.0, step)
+writer.close()
+"""
+_FULL, _CLOSED, _UNREAD = "2>/dev/full", "2>&-", "2>&1 >/dev/null | true; exit ${PIPESTATUS[0]}"
+
+
+def _shell(command: str, directory: Path, **environment: str) -> tuple[int, str]:
+    process = start(["bash", "-c", command], directory, **environment)
+    output, _ = process.communicate(timeout=100)
+    return process.returncode, output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", [_FULL, _CLOSED, _UNREAD])
+def test_messages_that_cannot_be_written_cost_no_step(output: str, tmp_path: Path) -> None:
+    """A captured training is one run with all of its values, and ends as it does without otel-rl."""
+    (tmp_path / "train.py").write_text(_WRITES)
+    run = f"{sys.executable} -m otel_rl.cli run --capture tensorboard -- {sys.executable} train.py {output}"
+    code, _ = _shell(run, tmp_path, OTEL_RL_HARDWARE="false")
+    (directory,) = (path.parent for path in tmp_path.glob("runs/*/*/run.json"))
+    _shell(f"{sys.executable} -m otel_rl.cli agent --once {directory}", tmp_path)
+
+    assert code == 0
+    assert [row["step"] for row in rows_of(directory)] == [0, 1, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", [_FULL, _CLOSED])
+def test_a_trainer_starts_without_a_place_for_messages(output: str, tmp_path: Path) -> None:
+    """`otel-rl run` would say that nothing is recorded with `-I`."""
+    run = f"{sys.executable} -m otel_rl.cli run -- {sys.executable} -I -c 'print(\"trained\")' {output}"
+
+    assert _shell(run, tmp_path) == (0, "trained\n")
+
+
+@pytest.mark.parametrize("output", [_FULL, _CLOSED])
+def test_a_python_without_otel_rl_starts(output: str, tmp_path: Path) -> None:
+    """It is not recorded, which cannot be said either; an exception in `sitecustomize` would end it."""
+    (tmp_path / "otel_rl").mkdir()
+    (tmp_path / "otel_rl" / "__init__.py").touch()
+    paths = f"{tmp_path}:{Path(instrument.__file__).parent / 'site'}"
+
+    assert _shell(f"{sys.executable} -c 'print(\"trained\")' {output}", tmp_path, PYTHONPATH=paths) == (0, "trained\n")

@@ -13,6 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import otel_rl
-from otel_rl.recorder.convert.values import Unconvertible, is_plain, sort, to_number
+from otel_rl.recorder.convert.refused_values import Unconvertible
+from otel_rl.recorder.convert.values import is_plain, sort, to_number, to_samples
 from otel_rl.recorder.journal.records import Logged, Record, Refusals
 from tests.real_parts import part
 
@@ -230,6 +232,69 @@ def test_advice(value: object, advice: str) -> None:
     sort({"x": value}, lambda _, text: refused.append(text))
 
     assert refused == [f"x: {advice}"]
+
+
+def _jagged() -> Any:
+    return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+
+
+def _masked(*values: float) -> Any:
+    """Return a tensor of `torch.masked`; negative values are masked."""
+    data = torch.tensor(values)
+    return torch.masked.masked_tensor(data, data >= 0)
+
+
+def _released() -> memoryview:
+    view = memoryview(b"abc")
+    view.release()
+    return view
+
+
+_RAGGED = "a nested tensor, whose parts differ in length; log x.values() for all, or their means"
+_UNREADABLE = "cannot be read as a number; log float(x), or a list of numbers"
+_UNEXPLAINED: dict[str, tuple[Callable[[], object], str]] = {
+    "jagged": (_jagged, _RAGGED),
+    "nested": (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), _RAGGED),
+    "a list of jagged": (lambda: [_jagged()], _RAGGED),
+    "masked": (lambda: _masked(-1.0)[0], "a masked value; log only those that are there"),
+    "all masked": (lambda: _masked(-1.0, -2.0), "all values are masked; leave it out"),
+    "bits": (lambda: torch.ones(2).to(torch.uint16).view(torch.bits16), f"Tensor {_UNREADABLE}"),
+    "uninitialized": (torch.nn.UninitializedParameter, f"UninitializedParameter {_UNREADABLE}"),
+    "a list of arrays": (lambda: [torch.ones(2)], f"Tensor {_UNREADABLE}"),
+    "memoryview": (lambda: memoryview(array("d", [1.0])), "memoryview is not a number; log list(x)"),
+    "memoryview of two axes": (lambda: memoryview(np.ones((2, 2))), "memoryview is not a number; log list(x)"),
+    "released memoryview": (_released, f"memoryview {_UNREADABLE}"),
+    "fields": (
+        lambda: np.zeros(2, "i4,f8"),
+        "an array of [('f0', '<i4'), ('f1', '<f8')] where numbers are expected; log one of its fields",
+    ),
+    "a record": (lambda: np.zeros(2, "i4,f8")[0], f"void {_UNREADABLE}"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # some of these are prototypes of torch
+@pytest.mark.parametrize(("make", "advice"), _UNEXPLAINED.values(), ids=_UNEXPLAINED)
+def test_no_text_of_another_library(make: Callable[[], object], advice: str) -> None:
+    """The exceptions of torch and NumPy speak to those who work on them; the message says what to log."""
+    refused: list[str] = []
+    sort({"x": make()}, lambda _, text: refused.append(text))
+
+    assert refused == [f"x: {advice}"]
+
+
+_UNKNOWN_TO_NUMPY: dict[str, Callable[[], object]] = {
+    "quantized": lambda: torch.quantize_per_tensor(torch.tensor([1.0, 2.5]), 0.5, 0, torch.qint8),
+    "short": lambda: torch.tensor([1.0, 2.5]).to(torch.float8_e4m3fn),
+    "masked": lambda: _masked(1.0, -1.0, 2.5),
+    "sparse": lambda: torch.tensor([1.0, 2.5]).to_sparse(),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", _UNKNOWN_TO_NUMPY.values(), ids=_UNKNOWN_TO_NUMPY)
+def test_tensors_that_numpy_does_not_know(make: Callable[[], object]) -> None:
+    """They have numbers all the same."""
+    assert list(memoryview(to_samples(make())).cast("d")) == [1.0, 2.5]
 
 
 @pytest.mark.parametrize("value", [np.str_("3.5"), np.bytes_(b"3.5"), np.array("3.5", dtype=object)], ids=repr)

@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from otel_rl.recorder.convert.values import Unconvertible
+from otel_rl.recorder.convert.refused_values import Unconvertible
 from otel_rl.recorder.devices.values import Arrived, DeviceValues
 from tests.real_parts import needs, part
 from tests.recorder.devices.gpus import Queue

@@ -148,17 +148,17 @@ print(before == state())
 
 
 def test_the_last_line_says_where_the_rows_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It names the file of JSONL, other exporters, and the command that shows the run."""
+    """It names the highest step, the file of JSONL, other exporters, and the command that shows the run."""
     place = {"jsonl": {"path": "mine.jsonl"}}
     with otel_rl.init(dir=tmp_path, project="p", id="r", hardware=False, exporters=[place, "stdout"]) as run:
-        run.log({"loss": 1.0}, step=7)
+        run.log({"loss": 1.0}, step=3_000_000_000)
+        run.log({"loss": 1.0}, step=0)  # an evaluation of the first checkpoint, as at the end of a training
     *_, last = capsys.readouterr().err.splitlines()
     there = tmp_path / "p" / "r"
 
     assert (there / "mine.jsonl").exists()
-    assert (
-        last == f"otel-rl: recorded up to step 7; rows: {there}/mine.jsonl, stdout; to look at it: otel-rl top {there}"
-    )
+    rows = f"{there}/mine.jsonl, stdout"
+    assert last == f"otel-rl: recorded up to step 3,000,000,000; rows: {rows}; to look at it: otel-rl top {there}"
 
 
 def test_quiet(tmp_path: Path) -> None:
