@@ -1,4 +1,4 @@
-"""The own times of phases in the last steps, for `now.json`."""
+"""The own times of phases in the last whole steps, for `now.json`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.recorder.facts.own_time import closed
+from otel_rl import semconv
+from otel_rl.recorder.facts.goodput import HUNG, within
+from otel_rl.recorder.facts.own_time import PhaseInterval, closed, own_times
 from otel_rl.recorder.facts.step_time import RECENT_STEPS
 from otel_rl.semconv.main_metrics import STEP_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from otel_rl.export import Span
     from otel_rl.recorder.agent.steps.closed import Closed
     from otel_rl.recorder.agent.steps.state import Journal
+    from otel_rl.recorder.facts.goodput import Interval
 
 
 class RecentStep(msgspec.Struct):
-    """A step that has closed: the own time of its phases in nanoseconds."""
+    """A step that has closed: the own time of its phases in nanoseconds, without that of hangs."""
 
     attempt: int
     number: int
@@ -27,15 +31,22 @@ class RecentStep(msgspec.Struct):
     of_others: dict[str, int] = {}  # of processes with a role
     ranks: set[str] = set()  # the journals of the ranks with phases
     others: set[str] = set()  # those of processes with a role
+    began: int = 0  # when its first rank began it
 
 
 class RecentSteps:
-    """The last steps of the valid history, of which late records may still come."""
+    """The last whole steps of the valid history, of which late records may still come."""
 
     def __init__(self, steps: list[RecentStep]) -> None:
         self._steps = steps
 
-    def add(self, closed_step: Closed, journals: Mapping[str, Journal], values: Mapping[str, float]) -> None:
+    def add(
+        self,
+        closed_step: Closed,
+        journals: Mapping[str, Journal],
+        values: Mapping[str, float],
+        hangs: Sequence[Interval],
+    ) -> None:
         """Take a step that has closed, with the values of its row; or what came late for it."""
         attempt, number, whole, late = closed_step
         steps = self._steps
@@ -47,18 +58,44 @@ class RecentSteps:
         step = next((one for one in steps if (one.attempt, one.number) == (attempt, number)), None)
         if step is None:
             return
-        step.seconds = step.seconds or values.get(STEP_TIME, 0.0)
+        if whole.is_partial:
+            steps.remove(step)
+            return
+        step.seconds = max(step.seconds, values.get(STEP_TIME, 0.0))
+        step.began = min(whole.begun.values(), default=0) if not step.began else step.began
         for name, one in whole.by.items():
             is_rank = journals[name].is_rank
             own = step.of_ranks if is_rank else step.of_others
+            hung = _own_within(one.spans, hangs) if is_rank and hangs else {}
             for phase, nanoseconds in one.own.items():
-                own[phase] = own.get(phase, 0) + nanoseconds
+                own[phase] = own.get(phase, 0) + max(0, nanoseconds - hung.get(phase, 0))
             if one.own:
                 (step.ranks if is_rank else step.others).add(name)
 
-    def own(self) -> dict[str, float]:
-        """Return the own time of each phase and the time outside of any, of the ranks; of others if ranks have none."""
+    def own(self, hangs: Sequence[Interval]) -> dict[str, float]:
+        """Return the own time of each phase, the time outside of any, and that of hangs.
+
+        They are those of the ranks, or of others if ranks have no phases.
+        """
         of_ranks = any(step.of_ranks for step in self._steps)
         times = [time for step in self._steps for time in (step.of_ranks if of_ranks else step.of_others).items()]
+        if of_ranks and hangs:
+            times += [(HUNG, len(step.ranks) * _hung_in(step, hangs)) for step in self._steps]
         total = sum(len(step.ranks if of_ranks else step.others) * step.seconds for step in self._steps)
         return closed(times, total * 1e9) if times else {}
+
+
+def _hung_in(step: RecentStep, hangs: Sequence[Interval]) -> int:
+    return within(hangs, step.began, step.began + round(step.seconds * 1e9))
+
+
+def _own_within(spans: Sequence[Span], hangs: Sequence[Interval]) -> dict[str, int]:
+    """Return the own time of the phases of a process in hangs."""
+    phases = [span for span in spans if semconv.PHASE in span.attributes]
+    times = [PhaseInterval(span.start_unix_nano, span.end_unix_nano, span.span_id, span.parent_id) for span in phases]
+    spent: dict[str, int] = {}
+    for hang in hangs:
+        for span, own in zip(phases, own_times(times, hang), strict=True):
+            phase = str(span.attributes[semconv.PHASE])
+            spent[phase] = spent.get(phase, 0) + own
+    return spent

@@ -10,7 +10,7 @@ import msgspec
 from otel_rl import semconv
 from otel_rl.analysis import Point
 from otel_rl.recorder.agent.steps.state import ROLLOUTS
-from otel_rl.recorder.facts.goodput import PRODUCTIVE, WASTED, counts_as, wasted_share
+from otel_rl.recorder.facts.goodput import HUNG, PRODUCTIVE, WASTED, counts_as, wasted_share
 from otel_rl.recorder.facts.own_time import PhasePart
 from otel_rl.recorder.journal.records import TRAINED
 from otel_rl.semconv.phase_categories import category_of
@@ -41,6 +41,8 @@ class TimeSpent(msgspec.Struct):
     wasted: dict[str, Nanoseconds] = {}  # the part of the time of phases that was wasted, by fleet
     wasted_in_step: dict[str, Nanoseconds] = {}  # that since the end of its last step, by journal
     generated: dict[str, int] = {}  # tokens of trajectories, by fleet
+    hung: Nanoseconds = {}  # the part of the time of ranks in which none made progress
+    hung_in_step: dict[str, Nanoseconds] = {}  # that since the end of its last step, by journal
 
 
 class Goodput:
@@ -70,12 +72,17 @@ class Goodput:
         if begun.name in ROLLOUTS and isinstance(tokens, int):
             _add(self._spent.generated, fleet, tokens)
 
+    def hang(self, name: str, phase: PhasePart, nanoseconds: int) -> None:
+        """Take time of a rank in which none made progress."""
+        for of in (self._spent.hung, self._spent.hung_in_step.setdefault(name, {})):
+            _add(of, phase, nanoseconds)
+
     def end_step(self, name: str, journal: Journal, step: int) -> None:
         """Take the time of a process in a step that it has ended."""
-        wasted = self._spent.wasted_in_step.pop(name, {})
+        wasted, hung = self._spent.wasted_in_step.pop(name, {}), self._spent.hung_in_step.pop(name, {})
         if journal.is_rank:
             of_step = self._spent.of_steps.setdefault(journal.started.attempt, {}).setdefault(step, {})
-            for category, nanoseconds in _by_category(journal.time.last_step, wasted):
+            for category, nanoseconds in _by_category(journal.time.last_step, wasted, hung):
                 _add(of_step, category, nanoseconds)
 
     def of_step(self, attempt: int, step: int) -> dict[str, int]:
@@ -103,7 +110,8 @@ class Goodput:
         points = []
         for fleet, totals in self._totals().items():
             counts: dict[str, int] = {}
-            for category, nanoseconds in _by_category(totals, self._spent.wasted.get(fleet, {})):
+            hung = self._spent.hung if fleet == TRAINER else {}
+            for category, nanoseconds in _by_category(totals, self._spent.wasted.get(fleet, {}), hung):
                 _add(counts, category, nanoseconds)
             for category, count in counts.items():
                 who = ((semconv.GOODPUT_CATEGORY, category), (semconv.ROLE, fleet))
@@ -129,12 +137,14 @@ def _fleet(journal: Journal) -> str:
     return journal.started.role or TRAINER
 
 
-def _by_category(nanoseconds: Mapping[PhasePart, int], wasted: Mapping[PhasePart, int]) -> Iterator[tuple[str, int]]:
+def _by_category(
+    nanoseconds: Mapping[PhasePart, int], wasted: Mapping[PhasePart, int], hung: Mapping[PhasePart, int]
+) -> Iterator[tuple[str, int]]:
     for name, count in nanoseconds.items():
-        lost = min(count, wasted.get(name, 0))
-        yield counts_as(name), count - lost
-        if lost:
-            yield WASTED, lost
+        stood = min(count, hung.get(name, 0))
+        lost = min(count - stood, wasted.get(name, 0))
+        yield counts_as(name), count - stood - lost
+        yield from ((category, part) for category, part in ((HUNG, stood), (WASTED, lost)) if part)
 
 
 def _add(counts: dict[_Key, int], key: _Key, count: int) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from otel_rl import semconv
 from otel_rl.look.insight.phases import by_category
-from otel_rl.look.insight.step_rows import step_rows
+from otel_rl.look.insight.step_rows import WHOLE, late_seconds, step_rows
+from otel_rl.look.reader.result import lines_of
 from otel_rl.recorder.facts import goodput as rule
 from otel_rl.recorder.facts.states import goes_on
 from otel_rl.recorder.facts.step_time import times
@@ -32,8 +34,9 @@ def goodput_of(
     """Return the parts of the wall time of a run, which sum to 1; none if no phase says what steps are spent on."""
     if recorded.steps is None:
         return {}
-    every = _steps(recorded.every)
-    valid = _steps(recorded.run) if len(every) > 1 else every
+    of_steps = _steps_of_rows if recorded.lacks_spans else _steps
+    every = of_steps(recorded.every)
+    valid = of_steps(recorded.run) if len(every) > 1 else every
     last = max(every, default=0)
     is_open = goes_on(standing.state)
     started: dict[int, int] = {}
@@ -58,23 +61,31 @@ def goodput_of(
 
 def _steps(run: RunReader) -> Mapping[int, _StepsOfAttempt]:
     """Return the time of the whole steps of each attempt: of spans, or of a trainer that only logs, of rows."""
+    late = [(attempt, step, round(seconds * _NS)) for (attempt, step), seconds in late_seconds(run).items()]
     spans = run.sql(f"""
-        WITH roots AS (SELECT attempt, start_unix_nano AS began, start_unix_nano + duration_ns AS ended,
-            max(start_unix_nano + duration_ns) OVER (PARTITION BY attempt ORDER BY start_unix_nano
-                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-            FROM spans WHERE name = '{semconv.SPAN_LOOP}' AND attempt IS NOT NULL
-                AND (attempt, step) NOT IN (SELECT (attempt, step) FROM steps WHERE partial))
+        WITH late (attempt, step, took) AS (VALUES {", ".join(map(str, late or [(-1, -1, 0)]))}),
+            steps_done AS (SELECT attempt, start_unix_nano AS began,
+                start_unix_nano + greatest(duration_ns, took) AS ended
+                FROM spans LEFT JOIN late USING (attempt, step)
+                WHERE name = '{semconv.SPAN_LOOP}' AND attempt IS NOT NULL AND {WHOLE}),
+            roots AS (SELECT *, max(ended) OVER (PARTITION BY attempt ORDER BY began
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM steps_done)
         SELECT attempt, min(began), max(ended),
             sum(greatest(0, ended - greatest(began, coalesce(before, began))))::BIGINT
         FROM roots GROUP BY attempt""")
     if len(spans):
-        return {line[0]: line[1:] for line in zip(*(spans[name].tolist() for name in spans.columns), strict=True)}
-    rows = step_rows(run)
-    seconds = dict(times(rows))
+        return {line[0]: line[1:] for line in lines_of(spans)}
+    return _steps_of_rows(run)
+
+
+def _steps_of_rows(run: RunReader) -> Mapping[int, _StepsOfAttempt]:
+    """Return the time of the whole steps of each attempt, by their rows alone."""
     steps: dict[int, _StepsOfAttempt] = {}
-    for row in rows:
-        if row.step in seconds:
-            took = round(seconds[row.step] * _NS)
-            first, _, spent = steps.get(row.attempt, (row.time_unix_nano - took, 0, 0))
-            steps[row.attempt] = first, row.time_unix_nano, spent + took
+    for attempt, of_attempt in groupby(step_rows(run), key=lambda row: row.attempt):
+        rows = [*of_attempt]
+        seconds = dict(times(rows))
+        done = [(row.time_unix_nano, round(seconds[row.step] * _NS)) for row in rows if row.step in seconds]
+        if done:
+            (ended, took), (last, _) = done[0], done[-1]
+            steps[attempt] = ended - took, last, sum(took for _, took in done)
     return steps

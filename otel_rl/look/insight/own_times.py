@@ -7,7 +7,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.look.insight.recorded import PHASE, in_sample
+from otel_rl.look.insight.step_rows import step_seconds
+from otel_rl.look.reader.result import lines_of
 from otel_rl.look.reader.valid import literal
+from otel_rl.recorder.facts.goodput import within
 from otel_rl.recorder.facts.own_time import PhaseInterval, own_times
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 IN_STEPS = "phase IS NOT NULL AND step IS NOT NULL"
 """The condition, in SQL, that a span is a phase inside of steps, or a part of one."""
+_NS = 1_000_000_000
 _MOST_SPANS = 100_000
 """Spans of a run without the column from which the part of each phase that is its own is computed."""
 Interval = tuple[int, int]
@@ -59,13 +63,28 @@ def own_ns(run: RunReader, where: str = IN_STEPS) -> str:
     return f"CASE WHEN {PHASE} THEN duration_ns * CASE phase {cases} ELSE 0 END ELSE 0 END"
 
 
-def own_within(run: RunReader, where: str, interval: Interval) -> dict[tuple[int, str], int]:
-    """Return the own time of phases in an interval, in nanoseconds over all processes of some spans, by step."""
+def time_within(run: RunReader, where: str, interval: Interval) -> dict[tuple[int, str], int]:
+    """Return the part of an interval that is in steps, in nanoseconds over all processes of some spans.
+
+    It is by step and phase, without a name outside of any.
+    """
     overlaps = f"start_unix_nano < {interval[1]} AND start_unix_nano + duration_ns > {interval[0]}"
     spent: dict[tuple[int, str], int] = defaultdict(int)
     for phases in _processes(run, f"{where} AND {overlaps}"):
         for span, own in zip(phases, own_times([span.times for span in phases], interval), strict=True):
             spent[span.step, span.phase] += own
+    steps = {step for (step, _), own in spent.items() if own}
+    if not steps:
+        return {}
+    seconds = dict(step_seconds(run))
+    begun = run.sql(f"""SELECT step, min(start_unix_nano) AS began,
+        count(DISTINCT (coalesce(role, ''), coalesce(rank, 0))) AS processes
+        FROM spans WHERE {where} AND step IN ({", ".join(map(str, steps))}) GROUP BY 1""")
+    for step, began, processes in lines_of(begun):
+        whole = processes * within([interval], began, began + round(seconds.get(step, 0.0) * _NS))
+        outside = whole - sum(own for (of, _), own in spent.items() if of == step)
+        if outside > 0:
+            spent[step, ""] += outside
     return spent
 
 
@@ -74,6 +93,5 @@ def _processes(run: RunReader, where: str) -> Iterator[list[_PhaseOfStep]]:
     spans = run.sql(f"""SELECT coalesce(role, '') AS role, coalesce(rank, 0) AS rank, step, phase, {PHASE} AS is_whole,
         start_unix_nano, start_unix_nano + duration_ns AS ended, span_id, parent_id FROM spans WHERE {where}
         ORDER BY ALL""")
-    lines = zip(*(spans[name].tolist() for name in spans.columns), strict=True)
-    for _, of_process in groupby(lines, key=lambda line: line[:2]):
+    for _, of_process in groupby(lines_of(spans), key=lambda line: line[:2]):
         yield [_PhaseOfStep(line[2], line[3], line[4], PhaseInterval(*line[5:])) for line in of_process]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from otel_rl.look.insight.facts import PhaseShare
-from otel_rl.look.insight.own_times import IN_STEPS, own_ns, own_within
+from otel_rl.look.insight.own_times import IN_STEPS, own_ns, time_within
 from otel_rl.look.insight.recorded import in_sample
 from otel_rl.recorder.facts.goodput import HUNG
 from otel_rl.recorder.facts.own_time import closed
@@ -32,7 +32,7 @@ class PhaseTimes(NamedTuple):
     """The time of processes in steps, over all of them: own seconds by phase, without a name outside of any."""
 
     seconds: dict[str, float]
-    hung: float  # seconds of phases in which no rank made progress; they count as hung, not as the phase's
+    hung: float  # seconds in which no rank made progress; they count as hung, not as those of a phase
     ranks: int  # number of processes with phases
 
     @property
@@ -62,8 +62,9 @@ def phase_times(recorded: RecordedRun) -> PhaseTimes:
     total = _seconds_of_steps(recorded, spans, who)
     hung = 0.0
     for hang in recorded.hung:
-        for (_, phase), nanoseconds in own_within(recorded.run, spans, hang).items():
-            seconds[phase] = max(0.0, seconds.get(phase, 0.0) - nanoseconds / _NS)
+        for (_, phase), nanoseconds in time_within(recorded.run, spans, hang).items():
+            if phase:
+                seconds[phase] = max(0.0, seconds.get(phase, 0.0) - nanoseconds / _NS)
             hung += nanoseconds / _NS
     return PhaseTimes(closed(seconds.items(), total - hung), hung, number)
 

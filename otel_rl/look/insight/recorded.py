@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from otel_rl import semconv
+from otel_rl.look.insight.hung_time import hung_intervals
 from otel_rl.look.insight.series import EMPTY, Series
-from otel_rl.look.insight.step_rows import step_seconds
+from otel_rl.look.insight.step_rows import WHOLE, step_seconds
+from otel_rl.look.reader.result import lines_of
 from otel_rl.look.reader.runs import RunReader
 from otel_rl.look.reader.valid import literal
 from otel_rl.recorder.archive import files
 from otel_rl.recorder.archive.now import read_now
-from otel_rl.recorder.archive.reports import report_of
 from otel_rl.recorder.archive.runs import machines
 from otel_rl.recorder.archive.tables import SPANS
 from otel_rl.recorder.directory.parts import ARCHIVE
-from otel_rl.recorder.facts import standing
-from otel_rl.recorder.facts.goodput import joined
 from otel_rl.recorder.facts.processes import process_name
 from otel_rl.recorder.files.atomic_files import read_shown_json
 from otel_rl.semconv.main_metrics import STEP_TIME, MainMetrics
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_rl.look.insight.series import Integers
-    from otel_rl.look.reader.result import Result
     from otel_rl.recorder.archive.now import Now
+    from otel_rl.recorder.facts.goodput import Interval
     from otel_rl.semconv.main_metrics import Topic
 
 _MOST_EVENTS = 10_000
@@ -162,7 +161,7 @@ class RecordedRun:
     def members(self) -> list[RunMember]:
         """The processes of all attempts; those that the agent sees now, while the archive has none yet."""
         query = f"SELECT {', '.join(RunMember._fields)} FROM attempts ORDER BY attempt, role, rank, started_unix_nano"
-        members = [RunMember(*line) for line in _lines(self.run.sql(query))]
+        members = [RunMember(*line) for line in lines_of(self.run.sql(query))]
         if members or not self.now:
             return members
         began = self.began_unix_nano
@@ -194,7 +193,7 @@ class RecordedRun:
     def ends(self) -> list[End]:
         """The ends of attempts, in the order of their times."""
         query = f"SELECT {', '.join(End._fields)} FROM ends ORDER BY attempt, time_unix_nano"
-        return [End(*line) for line in _lines(self.run.sql(query))]
+        return [End(*line) for line in lines_of(self.run.sql(query))]
 
     @cached_property
     def now(self) -> list[Now]:
@@ -211,7 +210,7 @@ class RecordedRun:
         )
         return [
             RecordedEvent(name, at, step, rank, json.loads(attributes or "{}"))
-            for name, at, step, rank, attributes in _lines(self.run.sql(query))
+            for name, at, step, rank, attributes in lines_of(self.run.sql(query))
         ]
 
     def events_of(self, name: str) -> list[RecordedEvent]:
@@ -231,7 +230,7 @@ class RecordedRun:
             FROM spans WHERE (((phase IS NOT NULL AND step IS NOT NULL AND {PHASE}) OR name = '{semconv.SPAN_LOOP}')
                 AND {self.whole_steps}) OR (role IS NOT NULL AND name IN ({_TRAJECTORIES}))
             GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5"""
-        return [SpanTotal(*line) for line in _lines(self.run.sql(query))]
+        return [SpanTotal(*line) for line in lines_of(self.run.sql(query))]
 
     @cached_property
     def steps(self) -> StepRange | None:
@@ -240,7 +239,7 @@ class RecordedRun:
             SELECT min(began), max(step), sum(step - began + 1)::BIGINT, max(last_time) FROM (
                 SELECT step, min(coalesce(begins, step)) AS began, max(time_unix_nano) AS last_time
                 FROM steps GROUP BY step)"""
-        (counts,) = _lines(self.run.sql(query))
+        (counts,) = lines_of(self.run.sql(query))
         return None if counts[0] is None else StepRange(*counts)
 
     def ended_at(self, step: int) -> int:
@@ -258,7 +257,7 @@ class RecordedRun:
     def firsts(self) -> list[tuple[int, int, int]]:
         """Of each attempt with steps: its number, its first step, and its last one, also if a later one repeats it."""
         query = "SELECT attempt, min(step), max(step) FROM steps WHERE NOT late GROUP BY attempt ORDER BY attempt"
-        return [(int(a), int(b), int(c)) for a, b, c in _lines(self.every.sql(query))]
+        return [(int(a), int(b), int(c)) for a, b, c in lines_of(self.every.sql(query))]
 
     @cached_property
     def every(self) -> RunReader:
@@ -271,32 +270,40 @@ class RecordedRun:
         """Files of the archive that cannot be read."""
         return self.run.damaged
 
+    @property
+    def lacks_spans(self) -> bool:
+        """Whether a file of spans cannot be read."""
+        return any(path.parent.name == SPANS.name for path in self.damaged)
+
     @cached_property
     def thinned(self) -> tuple[int, int]:
         """How many spans are left, and how many there were: old ones are thinned to keep an archive below its limit."""
         archive = self.place.path / ARCHIVE
         lists = (files.of_table(archive / machine, SPANS.name) for machine in machines(archive))
         were = sum(file.end - file.first for listed in lists for file in listed)
-        if not were or any(path.parent.name == SPANS.name for path in self.damaged):
+        if not were or self.lacks_spans:
             return 0, 0
         return int(self.every.sql("SELECT count(*) AS n FROM spans")["n"][0]), were
 
     @cached_property
     def whole_steps(self) -> str:
-        """The condition, in SQL, that all spans of a step are left; of thinned steps, the slowest ones are."""
+        """The condition, in SQL, that no process died inside a step, and that all its spans are left.
+
+        Of thinned steps, the slowest ones are.
+        """
         left, were = self.thinned
         if left >= were:
-            return "true"
+            return WHOLE
         of_step = "SELECT step, count(*) AS n FROM spans WHERE phase IS NOT NULL AND step IS NOT NULL GROUP BY step"
         most = self.run.sql(f"SELECT quantile_cont(n, 0.99) AS n FROM ({of_step})")["n"]
         least = float(most[0]) / 2 if len(most) and most[0] else 0.0
-        return f"step IN (SELECT step FROM ({of_step}) WHERE n >= {least})"
+        return f"step IN (SELECT step FROM ({of_step}) WHERE n >= {least}) AND {WHOLE}"
 
     @cached_property
     def names(self) -> dict[str, bool]:
         """The names of metrics; true for those that otel-rl measured or derived."""
         rows = self.run.sql("SELECT name, bool_and(measured) FROM rows GROUP BY name ORDER BY name")
-        return {str(name): bool(measured) for name, measured in _lines(rows)}
+        return {str(name): bool(measured) for name, measured in lines_of(rows)}
 
     @cached_property
     def main(self) -> MainMetrics:
@@ -353,22 +360,9 @@ class RecordedRun:
         return Series(*map(np.array, zip(*known, strict=True))) if known else EMPTY
 
     @cached_property
-    def hung(self) -> list[tuple[int, int]]:
+    def hung(self) -> list[Interval]:
         """The intervals in which no rank made progress, in Unix nanoseconds; what lasts was seen by an agent last."""
-        lives = any(standing.lives(report_of(now), self.at_unix_nano) for now in self.now)
-        seen = self.at_unix_nano if lives else max((now.time_unix_nano for now in self.now), default=0)
-        # A hang has a line for each time that more of it was known, and the lines of all attempts are read.
-        hangs = self.every.sql(f"""SELECT started_unix_nano AS began,
-            coalesce(max(ended_unix_nano), greatest(max(time_unix_nano), {seen})) AS ended
-            FROM hangs WHERE scope = 'job' AND kind = 'hung' AND coalesce(role, '') = ''
-            GROUP BY attempt, rank, host, pid, phase, part, started_unix_nano""")
-        intervals = [*zip(hangs["began"].tolist(), hangs["ended"].tolist(), strict=True)]
-        if lives and all(ended < seen for _, ended in intervals):  # the archive is up to 10 s behind `now.json`
-            stalls = (
-                stall for now in self.now for stall in now.stalled if (stall.scope, stall.kind) == ("job", "hung")
-            )
-            intervals += [(stall.since_unix_nano, seen) for stall in stalls if not stall.role]
-        return joined(intervals)
+        return hung_intervals(self.run, self.every, self.now, self.at_unix_nano)
 
     def host_of(self, rank: int | None, attempt: int | None = None) -> str:
         """Return the machine of a trainer rank; empty if it is unknown."""
@@ -420,11 +414,6 @@ def in_sample(first: int, last: int, most: int, ranges: int) -> str:
     length = most // ranges
     begins = [first + n * (last - first - length) // (ranges - 1) for n in range(ranges)]
     return f"({' OR '.join(f'step BETWEEN {begin} AND {begin + length}' for begin in begins)})"
-
-
-def _lines(result: Result) -> list[tuple[Any, ...]]:
-    """Return the lines of a small result as plain values; `None` for missing ones."""
-    return list(zip(*(result[name].tolist() for name in result.columns), strict=True))
 
 
 def _merged(series: Series) -> Series:

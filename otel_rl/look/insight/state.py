@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from otel_rl.look.insight.step_rows import step_rows
+from otel_rl.look.reader.result import lines_of
 from otel_rl.recorder.archive import reports
 from otel_rl.recorder.archive.now import ProcessNow
 from otel_rl.recorder.directory.last_start import last_start
@@ -76,8 +77,7 @@ def processes_of(recorded: RecordedRun) -> list[ProcessNow]:
                coalesce(error, '') AS error, ended_unix_nano, exit_code, cause, ended_step,
                coalesce(ended_phase, '') AS ended_phase, coalesce(down_order, 0) AS down_order
         FROM attempts ORDER BY attempt, role, rank, started_unix_nano""")
-    lines = zip(*(rows[name].tolist() for name in rows.columns), strict=True)
-    known: list[dict[str, Any]] = [dict(zip(rows.columns, line, strict=True)) for line in lines]
+    known: list[dict[str, Any]] = [dict(zip(rows.columns, line, strict=True)) for line in lines_of(rows)]
     return [
         ProcessNow(step=None, step_started_unix_nano=None, phases=(), **values | {"cause": cause_of(values["cause"])})
         for values in known

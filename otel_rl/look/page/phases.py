@@ -8,8 +8,9 @@ import numpy as np
 
 from otel_rl.look.insight import CATEGORIES, category_of
 from otel_rl.look.insight.delays import OF_RANKS, delays
-from otel_rl.look.insight.own_times import IN_STEPS, own_ns, own_within
+from otel_rl.look.insight.own_times import IN_STEPS, own_ns, time_within
 from otel_rl.look.insight.recorded import RecordedRun
+from otel_rl.look.insight.step_rows import WHOLE
 from otel_rl.look.page.packed import packed, packed_steps
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _MOST_PHASES = 14
 _CELLS = 300_000
 """Cells of ranks and ranges of steps together."""
 _MOST_RANKS = 1_024
-_OF_RANKS = f"{IN_STEPS} AND rank IS NOT NULL AND role IS NULL"
+_OF_RANKS = f"{IN_STEPS} AND rank IS NOT NULL AND role IS NULL AND {WHOLE}"
 _SHARES = """
 WITH phases AS (SELECT step, rank, phase, {own} AS own_ns FROM spans WHERE {of_ranks}),
     ranks AS (SELECT step, count(DISTINCT rank) AS ranks FROM phases GROUP BY step)
@@ -45,19 +46,21 @@ def phases_of(run: RunReader, steps: StepAxis) -> dict[str, Any]:
     places = (steps.numbers - steps.first) // every
     counted = np.bincount(places)
     held = np.flatnonzero(counted)
-    known, took = ~np.ma.getmaskarray(steps.seconds), steps.seconds.filled(0.0)
-    total = np.bincount(places, took, len(counted))[held] / np.maximum(
+    has_phases = np.isin(steps.numbers, run.sql(f"SELECT DISTINCT step FROM spans WHERE {_OF_RANKS}")["step"])
+    known, took = ~np.ma.getmaskarray(steps.seconds) & has_phases, steps.seconds.filled(0.0)
+    total = np.bincount(places, took * known, len(counted))[held] / np.maximum(
         1, np.bincount(places, known, len(counted))[held]
     )
     names, owners = np.unique(shares["phase"].astype(str), return_inverse=True)
     table = np.zeros((len(names) + 1, len(counted)))
     table[owners, shares["place"]] = np.ma.getdata(shares["seconds"])
     for hang in RecordedRun(run).hung:
-        for (step, phase), nanoseconds in own_within(run, _OF_RANKS, hang).items():
+        for (step, phase), nanoseconds in time_within(run, _OF_RANKS, hang).items():
             place, seconds = (step - steps.first) // every, nanoseconds / 1e9 / max(shares["ranks"])
-            table[np.searchsorted(names, phase), place] -= seconds
+            if phase:
+                table[np.searchsorted(names, phase), place] -= seconds
             table[-1, place] += seconds
-    table = table[:, held] / counted[held]
+    table = table[:, held] / np.maximum(1, np.bincount(places, has_phases, len(counted)))[held]
     order = sorted(range(len(names)), key=lambda place: -table[place].sum())
     kept, rest = order[:_MOST_PHASES], order[_MOST_PHASES:]
     kept.sort(key=lambda place: (CATEGORIES.index(category_of(str(names[place]))), -table[place].sum()))

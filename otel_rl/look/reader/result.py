@@ -99,6 +99,11 @@ class Result:
         return table
 
 
+def lines_of(result: Result) -> list[tuple[Any, ...]]:
+    """Return the lines of a small result as plain values; `None` for missing ones."""
+    return list(zip(*(result[name].tolist() for name in result.columns), strict=True))
+
+
 def _imported(package: str) -> Any:
     try:
         return import_module(package)

@@ -12,8 +12,9 @@ import msgspec
 
 from otel_rl.export import DeathCause, Outcome, WaitCause
 from otel_rl.recorder.directory.parts import ARCHIVE
+from otel_rl.recorder.facts.own_time import closed, largest_first
 from otel_rl.recorder.facts.signs import KnownProcess, Stalled
-from otel_rl.recorder.facts.step_time import StepRow, left
+from otel_rl.recorder.facts.step_time import RECENT_STEPS, StepRow, left, of_machines, recent, times
 from otel_rl.recorder.files.atomic_files import read_shown_json
 
 if TYPE_CHECKING:
@@ -204,7 +205,31 @@ def read_now(run: Path) -> list[Now]:
 
 
 def progress_of(nows: Sequence[Now]) -> Progress:
-    """Return the progress of the machine that is farthest; hyperparameters of any machine count."""
+    """Return the progress of the machine that is farthest, with the time of all machines in their last common steps.
+
+    Hyperparameters of any machine count.
+    """
     progress = max((now.progress for now in nows), key=lambda progress: (progress.attempt, progress.steps))
     total = max(now.progress.total_steps or 0 for now in nows) or None
+    recording = [now for now in nows if now.last_rows and now.progress.attempt == progress.attempt]
+    # A machine on which all processes have died has no further steps in common with those that go on.
+    recording = [now for now in recording if any(one.outcome is None for one in now.processes)] or recording
+    if len(recording) > 1 and (rows := of_machines(now.last_rows for now in recording)):
+        shares = _shares_of_machines(recording, rows)
+        progress = msgspec.structs.replace(progress, recent_step_seconds=recent(rows), recent_shares=shares)
     return msgspec.structs.replace(progress, total_steps=total)
+
+
+def _shares_of_machines(nows: Sequence[Now], rows: Sequence[StepRow]) -> tuple[PhaseTime, ...]:
+    """Return where the time of several machines went; a process that is done with a step early is in no phase then."""
+    phases = [time for now in nows for time in now.progress.recent_shares]
+    by_machine = ((sum(time.seconds for time in now.progress.recent_shares), now.last_rows) for now in nows)
+    processes = sum(spent / seconds for spent, of_one in by_machine if (seconds := _seconds(of_one)))
+    spent = closed(((time.name, time.seconds) for time in phases if time.name), processes * _seconds(rows))
+    categories = {time.name: time.category for time in phases} | {"": "none"}
+    return tuple(PhaseTime(name, categories[name], seconds) for name, seconds in largest_first(spent))
+
+
+def _seconds(rows: Sequence[StepRow]) -> float:
+    """Return the time of the last 20 steps."""
+    return sum(seconds for _, seconds in times(rows)[-RECENT_STEPS:])

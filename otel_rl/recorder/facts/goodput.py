@@ -98,14 +98,30 @@ def joined(intervals: Iterable[Interval]) -> list[Interval]:
     return found
 
 
+def everywhere(machines: Iterable[Iterable[Interval]]) -> list[Interval]:
+    """Return the intervals in which a run hangs that several agents follow.
+
+    It does so while all of them say that no rank goes on: since that began on the first machine, until one ends it.
+    """
+    first, *others = [joined(machine) for machine in machines] or [[]]
+    for other in others:
+        first = [
+            (min(began, since), min(ended, until))
+            for began, ended in first
+            for since, until in other
+            if began < until and since < ended
+        ]
+    return joined(first)
+
+
 def _parts(attempt: AttemptTime, hung: Sequence[Interval]) -> list[tuple[str, int]]:
     """Return the nanoseconds of an attempt in which it did not hang: before, in, between and after its steps."""
     began, ended, first, last = attempt.began, max(attempt.began, attempt.ended), attempt.first_step, attempt.last_step
     if first is None:
-        return [("start", ended - began - _within(hung, began, ended))]
+        return [("start", ended - began - within(hung, began, ended))]
     first, last = min(ended, max(began, first)), min(ended, max(began, last))
     last = max(first, last)
-    stopped = _within(hung, first, last)
+    stopped = within(hung, first, last)
     steps = min(attempt.in_steps, last - first)
     repeated = min(attempt.repeated, last - first - steps)
     between = last - first - steps - repeated
@@ -113,13 +129,14 @@ def _parts(attempt: AttemptTime, hung: Sequence[Interval]) -> list[tuple[str, in
     of_steps = min(stopped, steps)
     of_repeated = min(stopped - of_steps, repeated)
     return [
-        ("start", first - began - _within(hung, began, first)),
+        ("start", first - began - within(hung, began, first)),
         ("steps", steps - of_steps),
         ("repeated", repeated - of_repeated),
         ("between", between - (stopped - of_steps - of_repeated)),
-        (attempt.after, ended - last - _within(hung, last, ended)),
+        (attempt.after, ended - last - within(hung, last, ended)),
     ]
 
 
-def _within(intervals: Iterable[Interval], began: int, ended: int) -> int:
+def within(intervals: Iterable[Interval], began: int, ended: int) -> int:
+    """Return for how long one of the intervals lasts between two moments."""
     return sum(max(0, min(ended, until) - max(began, since)) for since, until in intervals)

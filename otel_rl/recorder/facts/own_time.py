@@ -42,6 +42,13 @@ class ProcessTime(msgspec.Struct):
     since_step: dict[PhasePart, int] = {}  # those since it ended a step last
     last_step: dict[PhasePart, int] = {}  # those of its last step, with the time between the step before and it
 
+    @property
+    def innermost(self) -> PhasePart:
+        """The owner of the time from now on: the innermost phase or part, else the trajectory."""
+        if self.phases:
+            return self.phases[next(reversed(self.phases))].name
+        return (self.trajectories[next(reversed(self.trajectories))], "") if self.trajectories else OUTSIDE
+
     def advance(self, time: int) -> None:
         """Give the time up to a boundary to the innermost open phase."""
         # A clock that was set back, or a second thread, gives an earlier time: what follows it would count twice.
@@ -51,13 +58,9 @@ class ProcessTime(msgspec.Struct):
         self.until = time
         if not nanoseconds:
             return
-        name = OUTSIDE
         if self.phases:
-            innermost = self.phases[next(reversed(self.phases))]
-            innermost.nanoseconds += nanoseconds
-            name = innermost.name
-        elif self.trajectories:
-            name = self.trajectories[next(reversed(self.trajectories))], ""
+            self.phases[next(reversed(self.phases))].nanoseconds += nanoseconds
+        name = self.innermost
         spent, since_step = self.spent, self.since_step
         if name not in spent and len(spent) >= _MOST_NAMES:
             name = _OTHERS
@@ -161,3 +164,8 @@ def closed(own: Iterable[tuple[str, float]], total: float) -> dict[str, float]:
         spent[name] = spent.get(name, 0) + time
     rest = total - sum(spent.values())
     return spent | ({"": spent.get("", 0) + rest} if rest > 0 else {})
+
+
+def largest_first(spent: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return phases with their times, the longest one first, without those that took no time."""
+    return sorted(((name, time) for name, time in spent.items() if time > 0), key=lambda one: (-one[1], one[0]))

@@ -1,14 +1,19 @@
-"""The time of a step: where it comes from, and its median over the last steps."""
+"""The time of a step: where it comes from, and its median over the last steps.
+
+A step takes until its slowest rank has left it, be that rank on another machine or late. One in which a process died
+was not done, and has no time.
+"""
 
 from __future__ import annotations
 
 import math
+from functools import reduce
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _NS = 1e9
 RECENT_STEPS = 20
@@ -16,7 +21,7 @@ RECENT_STEPS = 20
 
 
 class StepRow(NamedTuple):
-    """The row of a step, as far as its time is concerned."""
+    """The row of a step that no process died in, as far as its time is concerned."""
 
     step: int
     attempt: int
@@ -40,8 +45,25 @@ def times(rows: Sequence[StepRow]) -> list[tuple[int, float]]:
     ]
 
 
+def slower(first: float | None, second: float | None) -> float | None:
+    """Return the time of a step that two rows are of; `None` if neither has one."""
+    return max((seconds for seconds in (first, second) if seconds is not None), default=None)
+
+
+def of_machines(machines: Iterable[Iterable[StepRow]]) -> list[StepRow]:
+    """Return the rows of the steps of which each machine has a row; the slowest machine counts."""
+    by_step = [{row[:2]: row for row in rows} for rows in machines]
+    common = set(by_step[0]).intersection(*by_step[1:]) if by_step else set[tuple[int, int]]()
+    steps = []
+    for step in sorted(common):
+        rows = [of_machine[step] for of_machine in by_step]
+        seconds = reduce(slower, (row.seconds for row in rows))
+        steps.append(StepRow(*step, max(row.time_unix_nano for row in rows), seconds))
+    return steps
+
+
 def recent(rows: Sequence[StepRow]) -> float | None:
-    """Return the median time of the last 20 steps in seconds; `None` if nothing says it.
+    """Return the median time of the last 20 whole steps in seconds; `None` if nothing says it.
 
     Args:
         rows: The last rows of the valid history, in the order of steps; one more than 20 is enough.

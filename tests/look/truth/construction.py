@@ -227,7 +227,8 @@ class _Maker:
         if number == self._hangs_at:
             phases = ranks[self._who]
             place = next(place for place, phase in enumerate(phases) if phase.name == "update_actor")
-            self._hung = phases[place].began, (phases[place].ended or 0) + _WENT_ON_AFTER
+            arrived = max(phase.began for phase in phases[place:] if phase.began < (phases[place].ended or 0))
+            self._hung = arrived, (phases[place].ended or 0) + _WENT_ON_AFTER
             ranks[self._who] = [
                 _later(phase, _WENT_ON_AFTER, begins=n > place and phase.began >= (phases[place].ended or 0))
                 if n >= place

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
 from otel_rl.recorder.facts import wording
-from tests.look.truth.construction import BEGAN, Attempt, MadeRun, Phase, own_times
+from tests.look.truth.construction import BEGAN, Attempt, MadeRun, Phase, Step, own_times
 
 _STATES = {
     "nothing": "empty",
@@ -42,8 +42,6 @@ def expected_of(run: MadeRun) -> dict[str, str]:
     rows = [step.number for step in steps]
     if recipe.ending in _DIED_INSIDE and not recipe.only_logs:
         rows.append(recipe.steps)
-    if recipe.damaged:
-        return facts
     facts["steps"] = str(len(rows))
     facts["last_step"] = str(rows[-1]) if rows else "none"
     facts["total_steps"] = str(recipe.steps + 100) if recipe.announces and recipe.ending != "begun" else "none"
@@ -51,26 +49,37 @@ def expected_of(run: MadeRun) -> dict[str, str]:
         del facts["total_steps"]
     if recipe.only_logs or not steps:
         return facts
-    last = [step for step in steps if step.number > rows[-1] - _RECENT]
-    facts["recent_step_seconds"] = wording.seconds(median(step.seconds for step in last))
+    whole = run.valid
+    facts["recent_step_seconds"] = wording.seconds(median(step.seconds for step in whole[-_RECENT:]))
     if run.changes_at is not None and not recipe.slow and not run.hung:
         facts["changed at step"] = wording.integer(run.changes_at)
-    facts |= {f"shares {name or '(none)'}": wording.percent(share) for name, share in shares_of(run).items()}
+    if not (run.hung and recipe.where == "apart"):  # an agent knows the hangs of its own machine alone
+        recent = shares_of(run, whole[-_RECENT:])
+        facts |= {f"recent_shares {name or '(none)'}": share for name, share in _percents(recent)}
     goodput = goodput_of(run)
-    facts |= {f"goodput {name}": wording.percent(share) for name, share in goodput.items()}
+    if recipe.damaged:  # the spans are lost that say what steps were spent on
+        known = {name: part for name, part in goodput.items() if name in ("start", "down", "hung", "repeated")}
+        return facts | {f"goodput {name}": share for name, share in _percents(known)}
+    facts |= {f"shares {name or '(none)'}": share for name, share in _percents(shares_of(run, run.valid))}
+    facts |= {f"goodput {name}": share for name, share in _percents(goodput)}
     facts["trained"] = wording.percent(goodput["trained"])
     return facts
 
 
-def shares_of(run: MadeRun) -> dict[str, float]:
+def _percents(parts: Mapping[str, float]) -> list[tuple[str, str]]:
+    return [(name, wording.percent(part)) for name, part in parts.items()]
+
+
+def shares_of(run: MadeRun, steps: Sequence[Step]) -> dict[str, float]:
     """Return the share of each phase in whole steps; a hang that ended is in none, and the rest has no name."""
     own: dict[str, int] = {}
-    for step in run.valid:
+    for step in steps:
         for rank in step.ranks:
             for name, nanoseconds in own_times(_without(rank.phases, run.hung)).items():
                 own[name] = own.get(name, 0) + nanoseconds
-    whole = run.recipe.ranks * sum(step.ended - step.began for step in run.valid)
-    own["hung"] = run.recipe.ranks * (run.hung[1] - run.hung[0] if run.hung else 0)
+    whole = run.recipe.ranks * sum(step.ended - step.began for step in steps)
+    has_hung = run.hung is not None and any(step.began < run.hung[0] < step.ended for step in steps)
+    own["hung"] = run.recipe.ranks * (run.hung[1] - run.hung[0]) if run.hung is not None and has_hung else 0
     own[""] = whole - sum(own.values())
     return {name: nanoseconds / whole for name, nanoseconds in own.items() if nanoseconds > 0}
 
@@ -113,7 +122,7 @@ def goodput_of(run: MadeRun) -> dict[str, float]:
     spent["hung"] = sum(ended - began for began, ended in hangs_of(run))
     inside = run.hung[1] - run.hung[0] if run.hung else 0
     in_steps = sum(step.ended - step.began for step in run.valid) - inside
-    shares = {name: share for name, share in shares_of(run).items() if name != "hung"}
+    shares = {name: share for name, share in shares_of(run, run.valid).items() if name != "hung"}
     for name, share in shares.items():
         spent[_GOODPUT.get(name, "trained")] += in_steps * share / sum(shares.values())
     valid = {id(step) for step in run.valid}

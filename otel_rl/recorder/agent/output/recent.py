@@ -12,7 +12,7 @@ from otel_rl import semconv
 from otel_rl.export import Ended, Event, Params, Row
 from otel_rl.recorder.archive.now import Curve, EventNow, Progress
 from otel_rl.recorder.facts.event_text import text_of
-from otel_rl.recorder.facts.step_time import RECENT_STEPS, StepRow, recent
+from otel_rl.recorder.facts.step_time import RECENT_STEPS, StepRow, recent, slower
 from otel_rl.recorder.secrets import redacted
 from otel_rl.semconv.main_metrics import STEP_TIME
 from otel_rl.semconv.shown_metrics import shown_metrics
@@ -61,8 +61,8 @@ class Recent:
             match item:
                 case Row() if not item.late and item.part == 0:
                     self._add_row(item)
-                case Row() if (seconds := item.values.get(STEP_TIME)) is not None:
-                    self._add_late_time(item, seconds)
+                case Row():
+                    self._add_late(item)
                 case Event():
                     text = redacted(text_of(item.attributes))
                     role = str(item.attributes.get(semconv.ROLE, ""))
@@ -113,15 +113,19 @@ class Recent:
                     continue
                 curve = self._curves[name] = deque(maxlen=_POINTS)
             curve.append((row.step, value))
-        self._rows.append(StepRow(row.step, row.attempt, row.time_unix_nano, row.values.get(STEP_TIME)))
+        if not row.partial:
+            self._rows.append(StepRow(row.step, row.attempt, row.time_unix_nano, row.values.get(STEP_TIME)))
         self._is_new = True
 
-    def _add_late_time(self, late: Row, seconds: float) -> None:
-        """Add the time of a step that had closed before it ended; one that is known stays."""
+    def _add_late(self, late: Row) -> None:
+        """Add the time of a rank that came late to its step, or leave out the step that it died in."""
         for place, row in enumerate(self._rows):
-            if row[:2] == (late.step, late.attempt) and row.seconds is None:
-                self._rows[place] = row._replace(seconds=seconds)
+            if row[:2] == (late.step, late.attempt):
+                self._rows[place] = row._replace(seconds=slower(row.seconds, late.values.get(STEP_TIME)))
+                if late.partial:
+                    del self._rows[place]
                 self._is_new = True
+                return
 
     def _forget_from(self, step: int) -> None:
         for curve in self._curves.values():

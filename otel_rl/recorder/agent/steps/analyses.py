@@ -96,8 +96,9 @@ class Analyses:
         self._ask("measured", lambda nothing: nothing, measurements)
 
     def tick(self, turn: LoopTurn) -> list[Item]:
-        """Return what they find in the processes that live."""
-        return [item for _, made in self._ask("tick", _valid, turn) for item in made]
+        """Return what they find in the processes that live, and what they make of that."""
+        items = [item for _, made in self._ask("tick", _valid, turn) for item in made]
+        return items + self.see(items)
 
     def probes(self) -> list[Probe]:
         """Return what the agent has to measure for them."""
