@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from otel_rl.analyses.goodput import GoodputAnalysis
 from otel_rl.analyses.goodput.time_spent import Goodput
+from otel_rl.analysis import LoopTurn
+from otel_rl.recorder.agent.steps.reduce import Reducer
+from otel_rl.recorder.journal.record_events import Lost
 from otel_rl.recorder.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
 from otel_rl.recorder.trainer.tickets import consumed
 from tests.recorder.agent.reducing import S, feed, reducing, rows, started
@@ -159,6 +162,79 @@ def test_it_is_in_the_row(logged: dict[str, float], expected: float) -> None:
     (row,) = rows(feed(reducing(dialect="verl"), "a", started(), *step, StepStarted(1, 4 * S, b"")))
 
     assert row.values["perf/goodput"] == expected
+
+
+def hang(reducer: Reducer, until: int) -> None:
+    """Let the agent look at ranks that record nothing."""
+    for second in range(20, until, 20):
+        reducer.analyses.tick(LoopTurn(second * S, float(second), (), False))
+
+
+def begun(name: str, at: float, step: int = 0) -> SpanStarted:
+    return SpanStarted(1, 0, bytes(16), step, name, round(at * S), b"")
+
+
+def test_a_hang_is_hung_time() -> None:
+    """Of all ranks, in whatever they are, since the first one came to where it hangs; not of the phase."""
+    reducer = reducing(stalled_after=60)
+    reducer.feed([("rank0", started(0, local=2)), ("rank1", started(1, local=2))])
+    for rank, comes in enumerate((10, 12)):
+        feed(reducer, f"rank{rank}", StepStarted(0, 0, b""), begun("update_actor", 0))
+        feed(reducer, f"rank{rank}", SpanEnded(1, comes * S, b""), begun("weight_sync", comes))
+    hang(reducer, 1000)
+    for rank in (0, 1):
+        feed(reducer, f"rank{rank}", SpanEnded(1, 1000 * S, b""), StepEnded(0, 1010 * S, b""))
+    (row,) = rows(reducer.feed([(f"rank{rank}", StepStarted(1, 1010 * S, b"")) for rank in (0, 1)]).items)
+    known = {one.name: one.seconds for one in reducer.analyses.now()["recent_shares"]}
+
+    assert known == {"update_actor": 20.0, "hung": 1980.0, "": 20.0}
+    assert totals(reducer.analyses.by_name["goodput"]) == {
+        ("trainer", "productive"): 22.0,
+        ("trainer", "hung"): 1978.0,  # the 2 s in which rank 1 worked on were counted before the hang was known
+        ("trainer", "unaccounted"): 20.0,
+    }
+    assert row.values["perf/goodput"] == 22 / 2020
+
+
+def test_a_rank_that_hangs_alone() -> None:
+    """While another rank goes on, the run does not hang: its time stays that of the phase."""
+    reducer = reducing(stalled_after=60)
+    reducer.feed([("rank0", started(0, local=2)), ("rank1", started(1, local=2))])
+    feed(reducer, "rank0", StepStarted(0, 0, b""), begun("update_actor", 0))
+    feed(reducer, "rank1", StepStarted(0, 0, b""))
+    for second in range(20, 1000, 20):
+        feed(reducer, "rank1", *(begun("generate", second), SpanEnded(1, second * S, b"")))
+        reducer.analyses.tick(LoopTurn(second * S, float(second), (), False))
+    feed(reducer, "rank0", SpanEnded(1, 1000 * S, b""))
+
+    assert ("trainer", "hung") not in totals(reducer.analyses.by_name["goodput"])
+
+
+def test_an_agent_that_is_started_again_in_a_hang() -> None:
+    """It knows the hang of the agent before it."""
+    first = reducing(stalled_after=60)
+    feed(first, "rank0", started(), StepStarted(0, 0, b""), begun("update_actor", 10))
+    hang(first, 500)
+    again = reducing(stalled_after=60, state=first.state, saved=first.analyses.snapshots())
+    feed(again, "rank0", SpanEnded(1, 1000 * S, b""))
+
+    assert totals(again.analyses.by_name["goodput"]) == {("trainer", "hung"): 990.0, ("trainer", "unaccounted"): 10.0}
+
+
+def test_a_step_in_which_a_process_died() -> None:
+    """It was not done: it is none of the last steps, however long its phases were."""
+    reducer = reducing()
+    reducer.feed([("rank0", started(0, local=2)), ("rank1", started(1, local=2))])
+    for number, end in ((0, 10), (1, 50)):
+        for rank in (0, 1):
+            feed(reducer, f"rank{rank}", StepStarted(number, (end - 9) * S, b""), begun("generate", end - 9, number))
+            is_over = number and rank
+            ended = [] if is_over else [SpanEnded(1, end * S, b""), StepEnded(number, end * S, b"")]
+            feed(reducer, f"rank{rank}", *ended)
+    feed(reducer, "rank1", Lost(50 * S, "signal", 137))
+    feed(reducer, "rank0", StepStarted(2, 50 * S, b""))
+
+    assert [one.seconds for one in reducer.analyses.now()["recent_shares"]] == [18.0]
 
 
 def test_where_the_time_went() -> None:

@@ -87,11 +87,11 @@ class GoodputAnalysis(Analysis):
         self._begin()
 
     def _cross(self, name: str, journal: Journal, record: Boundary) -> None:
-        if not self._hung.intervals:
+        if not self._hung.intervals or not journal.is_rank:
             return
-        self._hung.leave(name, record.time)
+        self._hung.end(record.time)
         began = journal.time.until
-        if began is not None and journal.is_rank and (stood := within(self._hung.intervals, began, record.time)):
+        if began is not None and (stood := within(self._hung.intervals, began, record.time)):
             self._goodput.hang(name, journal.time.innermost, stood)
 
     def _leave_span(self, name: str, journal: Journal, moment: SpanLeft) -> None:

@@ -29,7 +29,7 @@ class KnownHangs(msgspec.Struct):
 
 
 class HungTime:
-    """The intervals in which no rank makes progress; a hang lasts until its rank records something."""
+    """The intervals in which no rank makes progress; one lasts until any rank records something."""
 
     def __init__(self, hangs: KnownHangs) -> None:
         self._hangs = hangs
@@ -48,10 +48,12 @@ class HungTime:
                 self._add(name, hang.started_unix_nano, hang.ended_unix_nano)
         self.intervals = self._intervals()
 
-    def leave(self, name: str, time: int) -> None:
-        """End the hang of a process, which records something."""
-        if (began := self._hangs.since.pop(name, None)) is not None:
-            self._add(name, began, time)
+    def end(self, time: int) -> None:
+        """End all hangs that last: a rank has recorded something."""
+        if self._hangs.since:
+            began = min(self._hangs.since.values())
+            self._hangs.since.clear()
+            self._add("", began, time)
             self.intervals = self._intervals()
 
     def _add(self, name: str, began: int, ended: int | None) -> None:

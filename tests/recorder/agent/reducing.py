@@ -32,11 +32,13 @@ def reducing(
     anomalies: bool = True,
     messages: bool = True,
     saved: Mapping[str, msgspec.Raw] | None = None,
+    stalled_after: float = 0.0,
 ) -> Reducer:
     """Return a reducer that waits 10 s for the ranks."""
     vocabulary, quarantine = Vocabulary(dialect), Quarantine()
     state = State() if state is None else state
-    basis = Basis(state=state, vocabulary=vocabulary, settings=AgentSettings(rows=Rows(anomalies=anomalies)))
+    settings = AgentSettings(rows=Rows(anomalies=anomalies), stalled_after=stalled_after)
+    basis = Basis(state=state, vocabulary=vocabulary, settings=settings)
     analyses = Analyses(registered(quarantine), basis, quarantine, saved or {})
     reductions = Reductions(patterns or {}, vocabulary.read, quantiles, vocabulary.is_so_far)
     settled = model or Flops()

@@ -102,6 +102,16 @@ def test_a_step_that_closed_before_it_ended() -> None:
     assert kept.progress().recent_step_seconds == 5.0
 
 
+def test_a_rank_that_comes_late() -> None:
+    """A step takes until its slowest rank has left it; one that a process died in has no time."""
+    kept = recent()
+    kept.add([*(row(number) for number in range(3)), Row(1, 9 * S, {"time/step": 8.0}, late=True, part=1)])
+    kept.add([Row(2, 9 * S, {}, late=True, part=1, partial=True), Row(3, 9 * S, {"time/step": 1.0}, partial=True)])
+
+    assert [(row.step, row.seconds) for row in kept.last_rows] == [(0, 2.0), (1, 8.0)]
+    assert kept.progress().last_step == 3
+
+
 def test_memory_is_bounded() -> None:
     """However many steps and names a run has."""
     kept = recent()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.recorder.facts.goodput import HUNG, TRAINED, AttemptTime, counts_as, goodput, joined
+from otel_rl.recorder.facts.goodput import HUNG, TRAINED, AttemptTime, counts_as, everywhere, goodput, joined
 
 SHARES = {"rollout": 0.5, "training": 0.25, "sync": 0.15, "none": 0.1}
 
@@ -107,3 +107,12 @@ def test_joined_intervals(intervals: list[tuple[int, int]]) -> None:
 
     assert {i for a, b in found for i in range(a, b)} == {i for a, b in intervals for i in range(a, b)}
     assert all(before[1] < after[0] for before, after in pairwise(found))
+
+
+def test_hangs_of_several_machines() -> None:
+    """A run hangs while all of them do: since the first one does, until one goes on."""
+    first, second = [(10, 50), (70, 80)], [(15, 40), (90, 95)]
+
+    assert everywhere([first, second]) == everywhere([second, first]) == [(10, 40)]
+    assert everywhere([first]) == first
+    assert everywhere([first, []]) == everywhere([]) == []

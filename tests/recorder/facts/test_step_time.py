@@ -8,7 +8,7 @@ from statistics import median
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.recorder.facts.step_time import RECENT_STEPS, StepRow, recent, times
+from otel_rl.recorder.facts.step_time import RECENT_STEPS, StepRow, of_machines, recent, times
 
 S = 1_000_000_000
 
@@ -46,3 +46,13 @@ def test_times_that_are_not_finite() -> None:
     assert recent([StepRow(0, 0, 0, math.nan), StepRow(1, 0, S, 3.0)]) == 3.0
     assert recent([StepRow(0, 0, 0, math.inf)]) is None
     assert recent([]) is None
+
+
+def test_steps_of_several_machines() -> None:
+    """The slowest machine counts, in the steps that all of them have a row of."""
+    first = [StepRow(step, 0, step * S, 3.0) for step in range(1, 5)]
+    second = [StepRow(step, 0, step * S + 1, 4.0 if step % 2 else None) for step in range(3)]
+
+    assert of_machines([first, second]) == [StepRow(1, 0, S + 1, 4.0), StepRow(2, 0, 2 * S + 1, 3.0)]
+    assert of_machines([first]) == first
+    assert of_machines([]) == []
