@@ -1,201 +1,236 @@
-"""Records values that a trainer logs to W&B, TensorBoard, MLflow, SwanLab or trackio itself.
+"""The hooks into TensorBoard, MLflow, SwanLab and trackio that record what a trainer logs there itself.
 
 `OTEL_RL_CAPTURE=wandb,tensorboard otel-rl run -- python train.py`, or `capture("wandb")` in code before the tracker is
-used. The tracker gets its values first and unchanged. Every number that it charts is recorded, a truth value as 0 or 1
-and an array of one element as its element; everything else is counted. Names are those of the tracker; nested ones are
-joined as in its charts (`loss.policy` in W&B), otherwise with a slash (`loss/policy`), as `Run.log` does.
-`wandb_axes` says at which step a value of W&B is.
+used. The tracker gets its values first and unchanged. `tracker` says what is recorded of them, `tracker_runs` in which
+run it is. `wandb_runs` has the hooks into W&B.
 """
 
 from __future__ import annotations
 
-import threading
+import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
-import otel_rl
-from otel_rl.frameworks.charted import element, flat
-from otel_rl.frameworks.instrument import capture
 from otel_rl.frameworks.patches import Patches, harmless
-from otel_rl.frameworks.recording import Recording, unless_set
-from otel_rl.frameworks.wandb_axes import Axes
-from otel_rl.recorder.errors.texts import text_of
-from otel_rl.recorder.trainer.current import recorder_of, turn
+from otel_rl.frameworks.tracker import Tracker, on_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-on_step: list[Callable[[int], None]] = []
-"""Called with the step of each value, before it is recorded."""
-_OWN_THREADS = "otel-rl-"  # the names of otel-rl's threads, which write to trackers too
+    from otel_rl.frameworks.tracker_runs import TrackerRun
 
-
-def patch_wandb(module: Any, patches: Patches) -> None:
-    """Record what goes through `wandb.Run.log`, at the steps of the axes that `define_metric` declares."""
-    recorder = _TrackerRecorder("wandb", between=".")
-    axes_of: WeakKeyDictionary[Any, Axes] = WeakKeyDictionary()
-
-    def define(run: Any, given: dict[str, Any]) -> None:
-        axis = given.get("step_metric")
-        axes_of.setdefault(run, Axes()).define(given["name"], getattr(axis, "name", axis))
-
-    def log(function: Callable[..., Any], run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        # Read before the call, which raises it: W&B logs at the old value.
-        counter = getattr(run, "_local_step", None)
-        answer = function(*args, **kwargs)
-        with harmless("capture"):
-            given = dict(zip(("data", "step"), args, strict=False)) | kwargs
-            values = recorder.flat(given.get("data") or {})
-            axes = axes_of.setdefault(run, Axes())
-            for step, of_step in axes.by_step(values, given.get("step"), counter).items():
-                recorder.record(of_step, step, project=getattr(run, "project", ""))
-        return answer
-
-    def finish(run: Any, given: dict[str, Any]) -> None:
-        recorder.finish()
-
-    patches.wrap(module, "Run.log", log)
-    patches.observe(module, "Run.define_metric", ("name", "step_metric"), define, what="capture")
-    patches.observe(module, "Run.finish", (), finish, what="capture", first=True)
+__all__ = ["on_step"]
+_NO_NUMBERS = ("audio", "figure", "histogram", "image", "images", "mesh", "text", "video")
+"""Other things that a `SummaryWriter` adds."""
+_OF_MLFLOW = ("mlflow.", "system/")
+"""How tags begin that MLflow sets itself, and metrics that a thread of its own counts from 0."""
 
 
 def patch_summary_writer(module: Any, patches: Patches) -> None:
-    """Record what goes through a `SummaryWriter`'s `add_scalar` and `add_scalars`; without a step it is step 0."""
-    recorder = _TrackerRecorder("tensorboard")
+    """Record what goes through a `SummaryWriter`: scalars, without a step at step 0, and hyper-parameters."""
+    tracker = Tracker("tensorboard")
+    hparams_of: list[Any] = []  # the writers whose `add_hparams` runs, which makes another writer
 
-    def record_scalar(writer: Any, given: dict[str, Any]) -> None:
+    def run_of(writer: Any) -> TrackerRun:
+        return _directory_run(tracker, writer, getattr(writer, "log_dir", None) or getattr(writer, "logdir", ""))
+
+    def record(writer: Any, values: Mapping[str, Any], step: Any) -> None:
+        if not hparams_of:
+            # The writer cuts a fraction off, as of `10.7`.
+            tracker.record(run_of(writer), values, 0 if step is None else int(step))
+
+    def scalar(writer: Any, given: dict[str, Any]) -> None:
         value = given["scalar_value"]
-        value = float(value) if isinstance(value, str) else value
-        recorder.record({str(given["tag"]): value}, given.get("global_step") or 0)
+        record(writer, {str(given["tag"]): float(value) if isinstance(value, str) else value}, given.get("global_step"))
 
-    def several(writer: Any, given: dict[str, Any]) -> None:
-        recorder.record({str(given["main_tag"]): dict(given["tag_scalar_dict"])}, given.get("global_step") or 0)
+    def scalars(writer: Any, given: dict[str, Any]) -> None:
+        record(writer, {str(given["main_tag"]): dict(given["tag_scalar_dict"])}, given.get("global_step"))
 
-    for name, arguments, record in (
-        ("add_scalar", ("tag", "scalar_value", "global_step"), record_scalar),
-        ("add_scalars", ("main_tag", "tag_scalar_dict", "global_step"), several),
+    def hparams(function: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        names = ("hparam_dict", "metric_dict", "hparam_domain_discrete", "run_name", "global_step")
+        if not (given := dict(zip(names, args, strict=False)) | kwargs).keys() >= {*names[:2]}:
+            return function(*args, **kwargs)
+        hparams_of.append(writer)
+        try:
+            answer = function(*args, **kwargs)
+        finally:
+            hparams_of.remove(writer)
+        with harmless("capture"):
+            run_of(writer).params(dict(given["hparam_dict"]))
+            record(writer, dict(given["metric_dict"]), given.get("global_step"))
+        return answer
+
+    def close(writer: Any, given: dict[str, Any]) -> None:
+        if not hparams_of:
+            tracker.end(run_of(writer), writer)
+
+    def other(what: str, writer: Any, given: dict[str, Any]) -> None:
+        if not hparams_of:
+            tracker.not_captured(run_of(writer), given.get("tag"), what)
+
+    def begin(writer: Any, given: dict[str, Any]) -> None:
+        if not hparams_of:
+            run_of(writer)
+
+    patches.wrap(module, "SummaryWriter.add_hparams", hparams)
+    for name, arguments, observed in (
+        ("__init__", (), begin),
+        ("add_scalar", ("tag", "scalar_value", "global_step"), scalar),
+        ("add_scalars", ("main_tag", "tag_scalar_dict", "global_step"), scalars),
+        ("close", (), close),
     ):
-        patches.observe(module, f"SummaryWriter.{name}", arguments, record, what="capture")
+        patches.observe(module, f"SummaryWriter.{name}", arguments, observed, what="capture")
+    for what in _NO_NUMBERS:
+        patches.observe(module, f"SummaryWriter.add_{what}", ("tag",), partial(other, what), what="capture")
 
 
 def patch_skrl(module: Any, patches: Patches) -> None:
     """Record what goes through the writer that skrl has of its own."""
-    recorder = _TrackerRecorder("tensorboard")
+    tracker = Tracker("tensorboard")
 
     def record_scalar(writer: Any, given: dict[str, Any]) -> None:
-        recorder.record({given["tag"]: given["value"]}, given["timestep"])
+        run = _directory_run(tracker, writer, getattr(writer, "log_dir", ""))
+        tracker.record(run, {given["tag"]: given["value"]}, given["timestep"])
 
     patches.observe(module, "SummaryWriter.add_scalar", (), record_scalar, what="capture")
 
 
-def patch_wandb_tensorboard(module: Any, patches: Patches) -> None:
-    """Capture TensorBoard too where W&B reads its files: `sync_tensorboard=True`."""
-    patches.observe(module, "patch", (), lambda _, given: capture("tensorboard"), what="capture")
+def _directory_run(tracker: Tracker, writer: Any, directory: object) -> TrackerRun:
+    """Return the run of a writer: TensorBoard draws one curve for all writers of a directory."""
+    place = str(directory)
+    place = place if "://" in place else os.path.abspath(place)  # noqa: PTH100 - an address is no path
+    run = tracker.run(place, writer, name=os.path.basename(place), directory=place)  # noqa: PTH119 - likewise
+    if not run.has_params:
+        run.params({"tensorboard.directory": place})
+    return run
 
 
 def patch_mlflow(module: Any, patches: Patches) -> None:
     """Record what goes through a `MlflowClient`, which the fluent interface uses too; without a step it is step 0."""
-    recorder = _TrackerRecorder("mlflow")
+    tracker = Tracker("mlflow")
+    experiments: dict[str, str] = {}
+    """The names of experiments by their ids."""
 
-    def record_metric(client: Any, given: dict[str, Any]) -> None:
-        recorder.record({str(given["key"]): given["value"]}, given.get("step") or 0)
+    def know(client: Any, given: dict[str, Any]) -> None:
+        if (experiment := given["return"]) is not None:
+            experiments[str(experiment.experiment_id)] = str(experiment.name)
 
-    def record_batch(client: Any, given: dict[str, Any]) -> None:
+    def look_up(client: Any, given: dict[str, Any]) -> TrackerRun:
+        info, data = given["return"].info, given["return"].data
+        run = of(info.run_id, info.run_name, experiments.get(str(info.experiment_id)))
+        if not run.has_params:
+            run.params({"mlflow.run_id": info.run_id} | dict(data.params) | tags(data.tags))
+        return run
+
+    def begin(client: Any, given: dict[str, Any]) -> None:
+        run = look_up(client, given)
+        run.users.add(run)
+
+    def of(run_id: str, name: object = None, project: object = None) -> TrackerRun:
+        return tracker.run(str(run_id), name=name, project=project)
+
+    def tags(given: Mapping[str, Any]) -> dict[str, Any]:
+        return {f"mlflow.tags.{name}": value for name, value in given.items() if not name.startswith(_OF_MLFLOW[0])}
+
+    def record(run_id: str, values: Mapping[str, Any], step: Any) -> None:
+        run = of(run_id)
+        run.users.add(run)
+        counts = not all(name.startswith(_OF_MLFLOW[1]) for name in values)
+        tracker.record(run, values, 0 if step is None else step, counts=counts)
+
+    def metric(client: Any, given: dict[str, Any]) -> None:
+        record(given["run_id"], {str(given["key"]): given["value"]}, given.get("step"))
+
+    def batch(client: Any, given: dict[str, Any]) -> None:
         of_step: dict[int, dict[str, Any]] = {}
-        for metric in given.get("metrics") or ():
-            of_step.setdefault(metric.step or 0, {})[metric.key] = metric.value
+        for each in given.get("metrics") or ():
+            of_step.setdefault(each.step or 0, {})[each.key] = each.value
         for step, values in of_step.items():
-            recorder.record(values, step)
+            record(given["run_id"], values, step)
+        if params := {each.key: each.value for each in given.get("params") or ()}:
+            of(given["run_id"]).params(params)
+        if others := tags({each.key: each.value for each in given.get("tags") or ()}):
+            of(given["run_id"]).params(others)
 
-    names = ("run_id", "key", "value", "timestamp", "step")
-    patches.observe(module, "MlflowClient.log_metric", names, record_metric, what="capture")
-    patches.observe(module, "MlflowClient.log_batch", ("run_id", "metrics"), record_batch, what="capture")
+    def param(client: Any, given: dict[str, Any]) -> None:
+        of(given["run_id"]).params({str(given["key"]): given["value"]})
+
+    def tag(client: Any, given: dict[str, Any]) -> None:
+        of(given["run_id"]).params(tags({str(given["key"]): given["value"]}))
+
+    def end(client: Any, given: dict[str, Any]) -> None:
+        run = of(given["run_id"])
+        tracker.end(run, run)
+
+    for name, arguments, observed in (
+        ("get_experiment", (), know),
+        ("get_experiment_by_name", (), know),
+        ("create_run", (), begin),
+        ("get_run", (), look_up),
+        ("log_metric", ("run_id", "key", "value", "timestamp", "step"), metric),
+        ("log_param", ("run_id", "key", "value"), param),
+        ("log_batch", ("run_id", "metrics", "params", "tags"), batch),
+        ("set_tag", ("run_id", "key", "value"), tag),
+        ("set_terminated", ("run_id",), end),
+    ):
+        patches.observe(module, f"MlflowClient.{name}", arguments, observed, what="capture")
 
 
 def patch_swanlab(module: Any, patches: Patches) -> None:
-    """Record what goes through SwanLab's `log`."""
-    recorder = _TrackerRecorder("swanlab")
+    """Record what goes through SwanLab's `log`; its own counter has the step of a call without one."""
+    tracker = Tracker("swanlab")
+
+    def of(run: Any) -> TrackerRun:
+        settings = run._ctx.config.settings
+        known = tracker.run(run.id, run, name=settings.experiment.name, project=settings.project.name)
+        if not known.has_params:
+            known.params(_config_of(run) | {"swanlab.id": run.id})
+        return known
 
     def log(run: Any, given: dict[str, Any]) -> None:
         step = given.get("step")
-        recorder.record(given.get("data") or {}, run._ctx._global_step if step is None else step)
+        if run.mode == "disabled":
+            tracker.say_off()
+        tracker.record(of(run), given.get("data") or {}, run._ctx._global_step if step is None else step)
+
+    def finish(run: Any, given: dict[str, Any]) -> None:
+        known = of(run)
+        known.params(_config_of(run))
+        tracker.end(known, run, ends=True)
 
     patches.observe(module, "Run.log", ("data", "step"), log, what="capture")
+    patches.observe(module, "Run.finish", (), finish, what="capture", first=True)
 
 
 def patch_trackio(module: Any, patches: Patches) -> None:
     """Record what goes through trackio's `log`; without a step it is at trackio's counter."""
-    recorder = _TrackerRecorder("trackio")
+    tracker = Tracker("trackio")
+
+    def of(run: Any) -> TrackerRun:
+        known = tracker.run(f"{run.project}/{run.id}", run, name=run.name, project=run.project)
+        if not known.has_params:
+            known.params(_config_of(run) | {"trackio.id": run.id})
+        return known
 
     def log(run: Any, given: dict[str, Any]) -> None:
         step = given.get("step")
         # trackio has counted this call already.
-        recorder.record(given["metrics"], run._next_step - 1 if step is None else step)
+        tracker.record(of(run), given["metrics"], run._next_step - 1 if step is None else step)
+
+    def log_system(run: Any, given: dict[str, Any]) -> None:
+        for name in given["metrics"]:
+            tracker.not_captured(of(run), name, "value that has a time and no step")
+
+    def finish(run: Any, given: dict[str, Any]) -> None:
+        known = of(run)
+        known.params(_config_of(run))
+        tracker.end(known, run, ends=True)
 
     patches.observe(module, "Run.log", ("metrics", "step"), log, what="capture")
+    patches.observe(module, "Run.log_system", ("metrics",), log_system, what="capture")
+    patches.observe(module, "Run.finish", (), finish, what="capture", first=True)
 
 
-class _TrackerRecorder:
-    """Records the values of one tracker. Begins a run if there is none, and gives up if a setting is wrong.
-
-    Args:
-        tracker: The name of the tracker.
-        between: How its charts join nested names.
-    """
-
-    def __init__(self, tracker: str, between: str = "/") -> None:
-        self._tracker, self._between = tracker, between
-        self._given_up = False
-        self._recording: Recording | None = None
-
-    def flat(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values under the names of the tracker's charts."""
-        return dict(flat(values, between=self._between))
-
-    def record(self, values: Mapping[str, Any], step: int | None, **options: str) -> None:
-        """Record the numbers among the values, and count the others."""
-        if self._given_up or threading.current_thread().name.startswith(_OWN_THREADS):
-            return
-        values = self.flat(values)
-        numbers = {name: number for name, value in values.items() if (number := _number(value)) is not None}
-        run = otel_rl.current()
-        if run is None and not numbers:
-            return
-        try:
-            if run is None:
-                with turn():  # its first values may come from several threads at once
-                    if (run := otel_rl.current()) is None:
-                        self._recording = Recording(**unless_set(**options))
-                        run = self._recording.run
-        except otel_rl.SettingsError:
-            # Once: the trainer logs in every step, and would repeat the error (hooks/test_capture.py).
-            self._given_up = True
-            raise
-        for name, value in values.items():
-            if name not in numbers:
-                what = f"{text_of(name)}: --capture {self._tracker} records numbers, not a {type(value).__name__}"
-                recorder_of(run).refuse("not_captured", what)
-        if step is not None:
-            for see in on_step:
-                see(step)
-        run.log(numbers, step=step)
-
-    def finish(self) -> None:
-        """End the run with the tracker's, if this object began it."""
-        if self._recording is not None:
-            self._recording.finish()
-
-
-def _number(value: Any) -> Any:
-    """Return what trackers chart for a value: a number, or an array without dimensions; `None` if nothing."""
-    value = element(value)
-    if isinstance(value, (int, float)):
-        return value
-    if isinstance(value, (str, bytes)):
-        return None
-    if isinstance(shape := getattr(value, "shape", None), tuple):
-        return None if shape else value
-    try:
-        return float(value) if hasattr(value, "__float__") else None
-    except Exception:  # a foreign object may raise anything
-        return None
+def _config_of(run: Any) -> dict[str, Any]:
+    """Return the configuration of a run, without what the tracker adds."""
+    return {str(name): value for name, value in dict(run.config).items() if not str(name).startswith("_")}

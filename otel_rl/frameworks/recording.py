@@ -12,10 +12,11 @@ from otel_rl.frameworks.patches import harmless
 from otel_rl.frameworks.trainings import count, later_training, options_of_training
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.settings.loading import set_outside
-from otel_rl.recorder.trainer.current import steps_of, turn
+from otel_rl.recorder.trainer.current import is_open, steps_of, turn
+from otel_rl.recorder.trainer.start import init_beside
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from otel_rl.recorder.trainer.no_span import NoSpan
     from otel_rl.recorder.trainer.phase import Phase
@@ -70,13 +71,16 @@ class Recording:
     Args:
         trainer: The object that trains. Recordings without one belong to the training that is open.
         after: The recording of an earlier training, which this one continues from a checkpoint.
+        at_once: If true, it begins a run though this process records another one, which goes on.
         options: Keywords of `otel_rl.init`; without effect if a run exists.
 
     Raises:
         SettingsError: There is no run yet, and a setting is wrong.
     """
 
-    def __init__(self, trainer: object = None, after: Recording | None = None, **options: Any) -> None:
+    def __init__(
+        self, trainer: object = None, after: Recording | None = None, *, at_once: bool = False, **options: Any
+    ) -> None:
         _finish_resting()
         before = after if after is not None and after._own else None
         if before is not None:
@@ -85,24 +89,27 @@ class Recording:
         self._step = OpenStep()
         self._phase: Phase | NoSpan | None = None
         with turn():  # threads of a tracker may log their first values at once
-            current = otel_rl.current()
+            current = None if at_once else otel_rl.current()
             self._own: bool = current is None
             self._options: dict[str, Any] = options
             if current is None:
+                begin: Callable[..., Run] = otel_rl.init
+                if at_once:
+                    begin = init_beside
                 self._options = before._options | {"id": before.run.id} if before else options_of_training(options)
-                self.run: Run = otel_rl.init(**self._options)
+                self.run: Run = begin(**self._options)
                 count(self.run)
                 atexit.register(_finish_resting)  # before the run's own end, which does not wait for exporters
             else:
                 logger.info("recording into run %s; the logger's own settings of exporters have no effect", current.id)
                 self.run = _borrowed(current, trainer, after)
-            self._recorded = otel_rl.current() or self.run
+            self._recorded = current or self.run
             _open.add(self)
 
     @property
     def is_open(self) -> bool:
         """Return whether it has neither finished nor failed."""
-        return self in _open and otel_rl.current() is self._recorded
+        return self in _open and is_open(self._recorded)
 
     @property
     def keeps_texts(self) -> bool:

@@ -3,27 +3,38 @@
 W&B charts a metric over the axis that `define_metric` declares for its name, or for a prefix of it: `train/*`, `*`. A
 call that leaves the axis out gets its last value. Metrics without an axis are at the `step=` of the call, else at a
 usual axis among its values, else at the axis of `*`, else at W&B's own counter of calls, as W&B charts them.
+
+A value of an axis that a row cannot have, such as -1 or 0.5, is a value. Its neighbors are behind the last row of the
+axis: at W&B's counter, or at the next step if the axis is ahead of it.
 """
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any
 
+from otel_rl.frameworks.tracker import whole
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 _USUAL = ("global_step", "train/global_step", "trainer/global_step", "step", "train/step")
 _OF_WANDB = frozenset({"_step", "_timestamp", "_runtime"})
 """Names that W&B sets itself. Its times are not steps."""
+_NO_STEP = "wandb: a value of the axis %s is not a step, such as %s; its rows follow the last one"
 
 
 class Axes:
-    """The axes of one run, and their last values."""
+    """The axes of one run, and their last values.
 
-    def __init__(self) -> None:
+    Args:
+        warn: Called with a text and its details, for each axis with a value that is not a step.
+    """
+
+    def __init__(self, warn: Callable[..., None]) -> None:
+        self._warn = warn
         self._axis_of: dict[str, str] = {}
         self._last: dict[str, int] = {}
+        self._behind: set[int] = set()  # steps of rows whose axis had another value
 
     def define(self, name: str, axis: str | None) -> None:
         """Declare the axis of a metric, or of all whose names begin as one that ends with `*`."""
@@ -39,21 +50,29 @@ class Axes:
             given: The step in the call.
             counter: W&B's counter of calls.
         """
-        given_axes = _read(values, self._axis_of.values())
-        self._axis_of = {
-            name: "" if axis in values and axis not in given_axes else axis for name, axis in self._axis_of.items()
-        }
+        declared = {axis for axis in self._axis_of.values() if axis in values}
+        given_axes = _read(values, declared)
         axes = {name: self._axis(name) for name in values if name not in _OF_WANDB}
         usual = _read(values, _USUAL)
+        used = {*given_axes}.intersection(axes.values()).union([*usual][:1] if given is None else ())
+        for axis in declared.intersection(axes.values()):
+            self._place(axis, values[axis], given_axes, counter)
         self._last |= given_axes
         of_all = self._last.get(self._axis_of.get("*", ""), counter)
         common = next(iter(usual.values()), of_all) if given is None else given
-        used = {*given_axes}.intersection(axes.values()).union([*usual][:1] if given is None else ())
         by_step: dict[int | None, dict[str, Any]] = {}
         for name, axis in axes.items():
             if name not in used:
                 by_step.setdefault(self._last.get(axis, common), {})[name] = values[name]
         return by_step
+
+    def _place(self, axis: str, value: object, steps: dict[str, int], counter: int | None) -> None:
+        """Choose another step for a row whose axis has no step, or one that such a row has taken."""
+        if axis not in steps or steps[axis] in self._behind:
+            if axis not in steps:
+                self._warn(_NO_STEP, axis, value)
+            steps[axis] = max(counter or 0, self._last.get(axis, -1) + 1)
+            self._behind.add(steps[axis])
 
     def _axis(self, name: str) -> str:
         """Return the axis of a metric, of the longest prefix that is declared; empty if it has none."""
@@ -65,14 +84,4 @@ class Axes:
 
 def _read(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, int]:
     """Return those of the names whose values are whole numbers, with the numbers."""
-    return {name: number for name in names if (number := _whole(values.get(name))) is not None}
-
-
-def _whole(value: Any) -> int | None:
-    if isinstance(value, float):
-        return int(value) if value.is_integer() and value >= 0 else None
-    try:
-        number = operator.index(value)
-    except TypeError:
-        return None
-    return number if number >= 0 and not isinstance(value, bool) else None
+    return {name: number for name in names if (number := whole(values.get(name))) is not None}

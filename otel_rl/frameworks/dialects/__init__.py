@@ -242,8 +242,9 @@ FRAMEWORKS: dict[str, Framework] = {
         tested=">=0.19,<1",
         kind="tracker",
         hooks={
-            "wandb.sdk.wandb_run": "otel_rl.frameworks.capture:patch_wandb",
-            "wandb.integration.tensorboard.monkeypatch": "otel_rl.frameworks.capture:patch_wandb_tensorboard",
+            "wandb.sdk.wandb_run": "otel_rl.frameworks.wandb_runs:patch_wandb",
+            "wandb.sdk.lib.noop_run": "otel_rl.frameworks.wandb_runs:patch_wandb_disabled",
+            "wandb.integration.tensorboard.monkeypatch": "otel_rl.frameworks.wandb_runs:patch_wandb_tensorboard",
         },
     ),
 }

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from otel_rl.frameworks.capture import _TrackerRecorder, patch_skrl
+from otel_rl.frameworks.capture import patch_skrl
 from otel_rl.frameworks.patches import Patches
+from otel_rl.frameworks.tracker import Tracker
 from otel_rl.frameworks.verbs.run import _isolating
 from otel_rl.recorder.directory import agent_start
 from otel_rl.recorder.directory import directory as directories
@@ -183,7 +184,8 @@ def test_what_fails_with_us_does_not_fail_with_the_tracker(tmp_path: Path) -> No
 )
 def test_what_trackers_chart_is_recorded(value: object, number: float, recording: Run, records_of: RecordsOf) -> None:
     """Whatever has one element, and truth values."""
-    _TrackerRecorder("tensorboard").record({"x": value}, 3)
+    tracked = Tracker("tensorboard")
+    tracked.record(tracked.run("a run"), {"x": value}, 3)
 
     assert [(one.step, one.values) for one in records_of(recording) if isinstance(one, Logged)] == [(3, {"x": number})]
 
@@ -191,7 +193,8 @@ def test_what_trackers_chart_is_recorded(value: object, number: float, recording
 @pytest.mark.parametrize("tracker", ["mlflow", "swanlab", "tensorboard", "trackio"])
 def test_nested_values(tracker: str, recording: Run, records_of: RecordsOf) -> None:
     """Their names are joined with a slash, as `Run.log` does, also of trackers that do not chart them."""
-    _TrackerRecorder(tracker).record({"actor": Counter({"eos": 2})}, 3)
+    tracked = Tracker(tracker)
+    tracked.record(tracked.run("a run"), {"actor": Counter({"eos": 2})}, 3)
 
     assert [one.values for one in records_of(recording) if isinstance(one, Logged)] == [{"actor/eos": 2}]
 
@@ -221,7 +224,8 @@ def test_the_rest_is_counted(recording: Run, records_of: RecordsOf, caplog: pyte
         "empty": torch.ones(0),
         "table": object(),
     }
-    _TrackerRecorder("wandb").record({"loss": 1.0} | others, 3)
+    tracked = Tracker("wandb")
+    tracked.record(tracked.run("a run"), {"loss": 1.0} | others, 3)
 
     assert refusals(records_of(recording)) == {"not_captured": len(others)}
     assert "text: --capture wandb records numbers, not a str" in caplog.text

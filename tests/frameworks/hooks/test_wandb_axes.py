@@ -12,7 +12,7 @@ from otel_rl.frameworks.wandb_axes import Axes
 
 def steps(declared: dict[str, str | None], *calls: dict[str, Any], given: int | None = None) -> list[dict[Any, Any]]:
     """Return the values of each call by their steps."""
-    axes, counter = Axes(), count()
+    axes, counter = Axes(lambda *_: None), count()
     for name, axis in declared.items():
         axes.define(name, axis)
     return [axes.by_step(values, given, next(counter)) for values in calls]
@@ -75,7 +75,7 @@ def test_an_axis_that_is_not_a_step() -> None:
     epochs = [{"eval/a": n, "epoch": epoch} for n, epoch in enumerate((0.5, 1.0))]
 
     assert timed == [{4: {"a": 1}}, {4: {"load/b": 2}}]
-    assert steps({"eval/*": "epoch"}, *epochs) == [{0: epochs[0]}, {1: epochs[1]}]
+    assert steps({"eval/*": "epoch"}, *epochs) == [{0: epochs[0]}, {1: {"eval/a": 1}}]
 
 
 def test_an_axis_that_was_never_logged() -> None:

@@ -1,0 +1,122 @@
+"""The hooks into W&B that record what a trainer logs there itself; `wandb_axes` says at which step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from otel_rl.frameworks.instrument import capture
+from otel_rl.frameworks.patches import Patches, harmless
+from otel_rl.frameworks.tracker import Tracker
+from otel_rl.frameworks.wandb_axes import Axes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from otel_rl.frameworks.tracker_runs import TrackerRun
+
+
+class _WandbRuns:
+    """The runs of W&B that this process logs to: what each is here, its axes, and its counter if W&B has none."""
+
+    def __init__(self) -> None:
+        self.tracker = Tracker("wandb", between=".")
+        self._axes: WeakKeyDictionary[Any, Axes] = WeakKeyDictionary()
+        self._counters: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+    def axes(self, run: Any) -> Axes:
+        """Return the axes of a run."""
+        return self._axes.setdefault(run, Axes(self.tracker.say_once))
+
+    def of(self, run: Any) -> TrackerRun:
+        """Return what a run is here, with its parameters if it is new."""
+        known = self.tracker.run(f"{run.project}/{run.id}", run, name=run.name or run.id, project=run.project)
+        if not known.has_params:
+            own = {
+                name: value for name in ("id", "group", "notes", "job_type", "tags") if (value := getattr(run, name))
+            }
+            known.params({name: value for name, value in dict(run.config).items() if name != "_wandb"})
+            known.params({f"wandb.{name}": value for name, value in own.items()})
+        return known
+
+    def log(self, run: Any, counter: int | None, given: Mapping[str, Any]) -> None:
+        """Record the values of a call, each at the step of its axis."""
+        values = self.tracker.flat(given.get("data") or {})
+        known = self.of(run)
+        for step, of_step in self.axes(run).by_step(values, given.get("step"), counter).items():
+            self.tracker.record(known, of_step, step)
+
+    def count(self, run: Any, given: Mapping[str, Any]) -> int:
+        """Count the calls of a run that is switched off as W&B counts those of others; return the step of this one."""
+        step, commit = given.get("step"), given.get("commit")
+        now = max(self._counters.get(run, 0), step or 0)
+        self._counters[run] = now + 1 if commit or (commit is None and step is None) else now
+        return now
+
+    def configure(self, run: Any, given: Mapping[str, Any]) -> None:
+        """Record a change of the configuration."""
+        key, data = given.get("key"), given.get("data")
+        changed = data if data is not None else {".".join(key) if isinstance(key, tuple) else key: given.get("val")}
+        self.of(run).params({str(k): v for k, v in changed.items() if not str(k).startswith("_wandb")})
+
+    def summarize(self, run: Any, given: Mapping[str, Any]) -> None:
+        """Record values of the summary."""
+        self.tracker.summarize(self.of(run), {".".join(each.key): each.value for each in given["record"].update})
+
+    def finish(self, run: Any, given: Mapping[str, Any]) -> None:
+        """End the run."""
+        self.tracker.end(self.of(run), run, ends=True)
+
+
+_WANDB = _WandbRuns()
+
+
+def patch_wandb(module: Any, patches: Patches) -> None:
+    """Record what goes through `wandb.Run.log`, at the steps of the axes that `define_metric` declares."""
+
+    def define(run: Any, given: dict[str, Any]) -> None:
+        axis = given.get("step_metric")
+        _WANDB.axes(run).define(given["name"], getattr(axis, "name", axis))
+
+    def log(function: Callable[..., Any], run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        # Read before the call, which raises it: W&B logs at the old value.
+        counter = getattr(run, "_local_step", None)
+        answer = function(*args, **kwargs)
+        with harmless("capture"):
+            _WANDB.log(run, counter, dict(zip(("data", "step"), args, strict=False)) | kwargs)
+        return answer
+
+    patches.wrap(module, "Run.log", log)
+    for name, names, record, first in (
+        ("define_metric", ("name", "step_metric"), define, False),
+        ("_config_callback", ("key", "val", "data"), _WANDB.configure, False),
+        ("_summary_update_callback", ("record",), _WANDB.summarize, False),
+        ("finish", (), _WANDB.finish, True),
+    ):
+        patches.observe(module, f"Run.{name}", names, record, what="capture", first=first)
+
+
+def patch_wandb_disabled(module: Any, patches: Patches) -> None:
+    """Record the runs of W&B that `WANDB_MODE=disabled` switches off: then somebody needs another recorder."""
+
+    def log(run: Any, given: dict[str, Any]) -> None:
+        _WANDB.tracker.say_off()
+        _WANDB.log(run, _WANDB.count(run, given), given)
+
+    def finish(run: Any, given: dict[str, Any]) -> None:
+        known = _WANDB.of(run)
+        known.params({name: value for name, value in dict(run.config).items() if name != "_wandb"})
+        _WANDB.tracker.end(known, run, ends=True)
+
+    def define(run: Any, given: dict[str, Any]) -> None:
+        axis = given.get("step_metric")
+        _WANDB.axes(run).define(given["name"], getattr(axis, "name", axis))
+
+    patches.observe(module, "NoopRun.log", ("data", "step", "commit"), log, what="capture")
+    patches.observe(module, "NoopRun.define_metric", ("name", "step_metric"), define, what="capture")
+    patches.observe(module, "NoopRun.finish", (), finish, what="capture", first=True)
+
+
+def patch_wandb_tensorboard(module: Any, patches: Patches) -> None:
+    """Capture TensorBoard too where W&B reads its files: `sync_tensorboard=True`."""
+    patches.observe(module, "patch", (), lambda _, given: capture("tensorboard"), what="capture")
