@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.frameworks.capture import _TrackerRecorder
 from otel_rl.frameworks.recording import Recording
+from otel_rl.frameworks.tracker import Tracker
 from tests.recorder.trainer.reading import RecordsOf, at_once, begin, logged, runs_in
 
 _THREADS = 8
@@ -20,12 +20,13 @@ def test_first_values_of_a_tracker_at_once(
 ) -> None:
     """First values that a tracker gets from several threads are in one run, which ends with the tracker's."""
     monkeypatch.setenv("OTEL_RL_AGENT", "off")
-    tracker = _TrackerRecorder("tensorboard")
-    at_once(*(partial(tracker.record, {f"x{number}": number}, number) for number in range(_THREADS)))
+    tracker = Tracker("tensorboard")
+    tracked = tracker.run("a run", tracker)
+    at_once(*(partial(tracker.record, tracked, {f"x{number}": number}, number) for number in range(_THREADS)))
     run = otel_rl.current()
     assert run is not None
     values = [value for _, value in sorted(logged(records_of(run)))]
-    tracker.finish()
+    tracker.end(tracked, tracker, ends=True)
 
     assert values == [{f"x{number}": number} for number in range(_THREADS)]
     assert otel_rl.current() is None
