@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +17,7 @@ from otel_rl.recorder.directory import directory as directories
 from otel_rl.recorder.files.atomic_files import read_shown_json
 from otel_rl.recorder.files.locks import is_held
 from otel_rl.recorder.files.signals import stacks_of
-from otel_rl.recorder.journal.claim import is_journal, who_of
+from otel_rl.recorder.journal.claim import is_journal, process_in, who_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,7 +33,6 @@ _SETTLED_S = 2.0
 """Age in seconds of a forked process that is asked: before, it may be about to run another program."""
 _CLOCKS_DIFFER_S = 2.0
 _OWN = ("otel_rl.recorder.agent", "otel_rl/recorder/agent", "otel_rl.autopsy", "otel-rl ")
-_LABEL = re.compile(r"(.*?)(\d*)")
 _NOT_PYTHON = "it does not record"
 
 
@@ -136,7 +134,6 @@ def _recorders(run: Path, missing: list[str], hidden: list[int]) -> Iterable[_Re
                 missing.append(f"{who}: its process is unknown")
                 continue
             place = stacks_of(journal)
-            role, number = _LABEL.fullmatch(who).groups()  # type: ignore[union-attr] # it matches any text
             stat = kernel.stat_of(owner.pid)
             # In another PID namespace, the number is of nobody or of a process that started after the journal was
             # claimed: its stacks would be a stranger's, and a signal would end it.
@@ -146,7 +143,7 @@ def _recorders(run: Path, missing: list[str], hidden: list[int]) -> Iterable[_Re
                 continue
             asked = stacks.Asked(owner.pid, *place) if place is not None else None
             why = "" if place is not None else "it has no signal that asks for them"
-            yield _RecordingProcess(owner.pid, "" if role == "rank" else role, int(number or 0), asked, why, journal)
+            yield _RecordingProcess(owner.pid, *process_in(who), asked, why, journal)
 
 
 def _descendants(roots: Iterable[int]) -> dict[int, int]:

@@ -8,6 +8,7 @@ import msgspec
 
 from otel_rl.look.insight import facts_of
 from otel_rl.look.insight.facts import Finding
+from otel_rl.look.reader.result import lines_of
 
 if TYPE_CHECKING:
     from otel_rl.look.reader.runs import RunReader
@@ -76,8 +77,7 @@ def find(run: RunReader, text: str) -> Matches:
 
 def _named(run: RunReader, query: str, kind: type[One], wanted: str) -> list[One]:
     result = run.sql(query)
-    lines = zip(*(result[name].tolist() for name in result.columns), strict=True)
-    every = (dict(zip(result.columns, line, strict=True)) for line in lines)
+    every = (dict(zip(result.columns, line, strict=True)) for line in lines_of(result))
     return [
         kind(**fields)
         for fields in every

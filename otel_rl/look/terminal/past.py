@@ -18,6 +18,7 @@ from otel_rl.look.insight.own_times import own_ns
 from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.insight.state import extent_of, processes_of, standing
 from otel_rl.look.insight.step_rows import step_rows
+from otel_rl.look.reader.result import lines_of
 from otel_rl.look.reader.runs import open_run
 from otel_rl.look.reader.valid import literal
 from otel_rl.look.terminal.phases import PhaseSpan, own_seconds
@@ -147,11 +148,10 @@ def _phases(run: RunReader, where: str) -> list[PhaseSpan]:
         FROM spans WHERE {where}
         ORDER BY step, role, rank, start, duration DESC
     """)
-    columns = [spans[name].tolist() for name in spans.columns]
     phases: list[PhaseSpan] = []
     open_until: list[int] = []
     who: object = None
-    for step, role, rank, name, start, duration, error, device, memory, attributes, own in zip(*columns, strict=True):
+    for step, role, rank, name, start, duration, error, device, memory, attributes, own in lines_of(spans):
         if who != (step, role, rank):
             who, open_until = (step, role, rank), []
         while open_until and open_until[-1] <= start:
@@ -235,14 +235,13 @@ def _events(run: RunReader) -> tuple[EventNow, ...]:
     newest = run.sql(
         "SELECT time_unix_nano AS time, name, attributes, step, rank FROM events ORDER BY time DESC LIMIT 20"
     )
-    columns = [newest[name].tolist() for name in newest.columns]
     events = [
         EventNow(
             *(time, name, text_of(details), step, rank),
             role=str(details.get(semconv.ROLE, "")),
         )
         for time, name, details, step, rank in (
-            (*row[:2], _known_attributes(row[2]), *row[3:]) for row in zip(*columns, strict=True)
+            (*row[:2], _known_attributes(row[2]), *row[3:]) for row in lines_of(newest)
         )
     ]
     return tuple(reversed(events))

@@ -187,6 +187,12 @@ def is_rank(who: str) -> bool:
     return _RANK.fullmatch(who) is not None
 
 
+def process_in(who: str) -> tuple[str, int]:
+    """Return the role and the rank in a label, as `label` wrote them."""
+    role = who.rstrip("0123456789")
+    return "" if role == "rank" else role, int(who[len(role) :] or 0)
+
+
 def attempt_of(journal: str) -> int:
     """Return the attempt number in the name of a journal."""
     return int(journal.rpartition(".")[0].rpartition(".attempt")[2])

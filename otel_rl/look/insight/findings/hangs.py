@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.look.insight.facts import Evidence, Finding
 from otel_rl.look.insight.troubles import HANG
+from otel_rl.look.reader.result import lines_of
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from otel_rl.look.insight.facts import Summary
     from otel_rl.look.insight.recorded import RecordedRun
@@ -70,13 +71,11 @@ def hangs(recorded: RecordedRun, summary: Summary) -> list[Finding]:
 
 def _read(recorded: RecordedRun) -> list[_HungProcess]:
     """Return the processes that hung and no longer do; of silent machines it is not known."""
-    columns = ", ".join(name for name in _HungProcess._fields if name not in ("role", "culprits"))
-    table = recorded.every.sql(
-        f"SELECT {columns}, coalesce(role, '') AS role, coalesce(culprits, '[]') AS culprits FROM hangs"
-        " WHERE ended_unix_nano IS NOT NULL AND kind = 'hung' ORDER BY started_unix_nano, role, rank"
-    )
-    lines: Iterable[tuple[Any, ...]] = zip(*(table[name].tolist() for name in _HungProcess._fields), strict=True)
-    processes = [_HungProcess(*line) for line in lines]
+    hangs = recorded.every.sql(f"""
+        SELECT {", ".join(_HungProcess._fields)}
+        FROM (SELECT * REPLACE (coalesce(role, '') AS role, coalesce(culprits, '[]') AS culprits) FROM hangs)
+        WHERE ended_unix_nano IS NOT NULL AND kind = 'hung' ORDER BY started_unix_nano, role, rank""")
+    processes = [_HungProcess(*line) for line in lines_of(hangs)]
     return [process._replace(culprits=tuple(json.loads(str(process.culprits)))) for process in processes]
 
 

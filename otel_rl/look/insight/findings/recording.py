@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from otel_rl.look.insight.facts import Evidence, Finding
 from otel_rl.look.insight.troubles import of_process
+from otel_rl.look.reader.result import lines_of
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _missing(recorded: RecordedRun) -> list[Finding]:
     )
     rows = recorded.run.sql(query)
     of_rank: dict[int, tuple[int, int, int]] = {}
-    for text, count, first, last in zip(*(rows[name].tolist() for name in rows.columns), strict=True):
+    for text, count, first, last in lines_of(rows):
         for rank in json.loads(text):
             known = of_rank.get(rank, (0, first, last))
             of_rank[rank] = known[0] + count, min(known[1], first), max(known[2], last)

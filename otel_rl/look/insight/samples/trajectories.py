@@ -14,6 +14,7 @@ import msgspec
 
 from otel_rl import semconv
 from otel_rl.look.insight.samples.sample import SampleTurn, TextSample
+from otel_rl.look.reader.result import lines_of
 from otel_rl.look.reader.valid import literal
 from otel_rl.recorder.archive.json_texts import decoded
 from otel_rl.recorder.archive.tables import TOKEN_LISTS
@@ -186,9 +187,8 @@ def each_of(steps: Iterable[int]) -> list[range]:
 def _lines(run: RunReader, query: str, steps: Sequence[range] | None = None) -> Iterator[dict[str, Any]]:
     """Yield the lines of a query about some steps, each by name of column; what is missing is `None`."""
     result = run.sql(query, steps=steps)
-    names = list(result.columns)
-    for line in zip(*(result[name].tolist() for name in names), strict=True):
-        yield dict(zip(names, line, strict=True))
+    for line in lines_of(result):
+        yield dict(zip(result.columns, line, strict=True))
 
 
 def _turns(

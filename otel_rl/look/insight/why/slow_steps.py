@@ -9,6 +9,7 @@ import numpy as np
 from otel_rl import semconv
 from otel_rl.look.insight.recorded import PHASE
 from otel_rl.look.insight.why.step_spans import ENDED
+from otel_rl.look.reader.result import lines_of
 from otel_rl.look.reader.valid import literal
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def walls(run: RunReader, phase: str = "") -> list[StepWall]:
     rows = run.sql(f"""SELECT step, min(start_unix_nano) AS began, max({ENDED}) AS ended
         FROM spans WHERE step IS NOT NULL AND {of_phase if phase else f"name = '{semconv.SPAN_LOOP}'"}
         GROUP BY step ORDER BY step""")
-    return [StepWall(*line) for line in zip(*(rows[name].tolist() for name in rows), strict=True)]
+    return [StepWall(*line) for line in lines_of(rows)]
 
 
 def slow_of(walls: Sequence[StepWall]) -> list[StepWall]:

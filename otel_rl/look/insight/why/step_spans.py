@@ -8,6 +8,7 @@ import numpy as np
 
 from otel_rl import semconv
 from otel_rl.look.insight.recorded import PHASE
+from otel_rl.look.reader.result import lines_of
 from otel_rl.semconv.phase_categories import category_of
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _names(run: RunReader, where: str) -> tuple[dict[int, SpanWork], dict[int, S
         FROM spans WHERE {where} GROUP BY what, who ORDER BY what, who""")
     works: dict[int, SpanWork] = {}
     whos: dict[int, SpanProcess] = {}
-    for what, kind, title, who, *process in zip(*(rows[name].tolist() for name in rows), strict=True):
+    for what, kind, title, who, *process in lines_of(rows):
         works.setdefault(what, SpanWork(kind, title))
         whos.setdefault(who, SpanProcess(*process))
     return works, whos

@@ -10,6 +10,7 @@ from otel_rl.export import Event
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.files.atomic_files import write_atomically
 from otel_rl.recorder.files.modes import make_directory
+from otel_rl.recorder.journal.claim import label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +27,7 @@ def write_reports(directory: Path, items: Iterable[Item]) -> None:
         if isinstance(item, Event) and item.name == semconv.EVENT_MEMORY_EXHAUSTED:
             report = item.attributes | {"step": item.step, "rank": item.rank, "time_unix_nano": item.time_unix_nano}
             report[semconv.MEMORY_LEDGER] = json.loads(str(item.attributes.get(semconv.MEMORY_LEDGER, "[]")))
-            who = f"{item.attributes.get(semconv.ROLE, 'rank')}{item.rank}"
+            who = label(str(item.attributes.get(semconv.ROLE, "")), item.rank or 0)
             place = directory / "oom" / f"{who}.step{item.step}.json"
             try:
                 make_directory(place.parent)

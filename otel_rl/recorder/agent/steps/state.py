@@ -14,6 +14,7 @@ from otel_rl.recorder.agent.steps.step_set import StepSet
 from otel_rl.recorder.agent.steps.window import Window
 from otel_rl.recorder.facts.own_time import ProcessTime
 from otel_rl.recorder.facts.processes import process_name
+from otel_rl.recorder.journal.claim import process_in
 from otel_rl.recorder.journal.record_events import Lost
 from otel_rl.recorder.journal.records import (
     UNKNOWN,
@@ -58,14 +59,14 @@ def stand_in(run_id: str, journal: str, first: Record) -> Started:
     """
     who, _, rest = journal.partition(_REMOTE)[0].rpartition(".attempt")
     attempt = rest.partition(".")[0]
-    role = who.rstrip("0123456789")
+    role, rank = process_in(who)
     started = Started(
         run_id=run_id,
         attempt=int(attempt) if attempt.isdecimal() else 0,
-        rank=int(who[len(role) :] or 0),
+        rank=rank,
         world_size=1,
         local_world_size=1,
-        role="" if role == "rank" else role,
+        role=role,
         pid=0,
         host=machine_of(journal),
         page_size=4096,

@@ -9,6 +9,7 @@ import msgspec
 
 from otel_rl.look.insight.samples.read_samples import held_by, read_samples
 from otel_rl.look.insight.samples.remarks.remark import Remark, of_trajectory, place_of, short, to_read
+from otel_rl.look.reader.result import lines_of
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _described(part: LossShare) -> str:
 def _of_trajectories(run: RunReader, step: int) -> list[LossShare]:
     """Return the trajectories of a step. A rank that recorded some losses recorded all: one that is missing is NaN."""
     rows = run.sql(_PARTS.format(step=int(step), largest=_LARGEST))
-    lines = list(zip(*(rows[name].tolist() for name in rows.columns), strict=True))
+    lines = lines_of(rows)
     known = {(by, line[1]) for line in lines for by, value in zip(ORDER, line[3:6], strict=True) if _is_number(value)}
     parts = []
     for n, (trace_id, rank, reward, *values, is_kept) in enumerate(lines):

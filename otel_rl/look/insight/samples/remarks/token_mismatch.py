@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from otel_rl.look.insight.samples.remarks.remark import Remark, of_trajectory, short, to_read
 from otel_rl.look.insight.samples.trajectories import each_of, one_of
 from otel_rl.look.insight.troubles import ENGINE_GAP
+from otel_rl.look.reader.result import lines_of
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
     from otel_rl.look.reader.runs import RunReader
 
@@ -152,9 +153,8 @@ def _literal(age: int | None) -> str:
     return "NULL" if age is None else str(age)
 
 
-def _lines(run: RunReader, chosen: TokenScope, query: str) -> Iterator[tuple[Any, ...]]:
+def _lines(run: RunReader, chosen: TokenScope, query: str) -> list[tuple[Any, ...]]:
     of_traces = "true" if chosen.traces is None else one_of("trace_id", chosen.traces)
     numbers = {"probable": math.log(PROBABLE), "nats": NATS}
     known = _TOKENS.format(where=one_of("step", chosen.steps), of_traces=of_traces, **numbers)
-    result = run.sql(known + query, steps=each_of(chosen.steps))
-    return zip(*(result[name].tolist() for name in result.columns), strict=True)
+    return lines_of(run.sql(known + query, steps=each_of(chosen.steps)))
