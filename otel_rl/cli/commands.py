@@ -37,6 +37,8 @@ SECTIONS: dict[Section, str] = {
     "operate": "stack up",
 }
 """The headings of the help in their order, with an example each."""
+_EARLIER_NAMES = {"replay": "export"}
+"""Names that verbs had before, which help does not show."""
 
 
 class Verb(click.Command):
@@ -126,7 +128,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a verb, of which only the module is imported; `None` if there is none of this name."""
         del ctx
-        return next(filter(None, (_command(package, cmd_name) for package in self._wings.values() if package)), None)
+        name = _EARLIER_NAMES.get(cmd_name, cmd_name)
+        return next(filter(None, (_command(package, name) for package in self._wings.values() if package)), None)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

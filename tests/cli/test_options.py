@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from otel_rl.cli import main
 from otel_rl.cli.commands import Verb, VerbGroup
@@ -145,6 +146,15 @@ def test_names_of_exporters(arguments: list[str]) -> None:
     assert given == [("jsonl", "wandb"), ("console",)]
 
 
+def test_an_earlier_name_of_a_verb() -> None:
+    """It is the verb itself, and takes its options."""
+    answer = CliRunner().invoke(main, ["replay", "--help"])
+
+    assert answer.exit_code == 0
+    assert "otel-rl export newest --to wandb" in answer.output
+    assert "replay" not in main.list_commands(click.Context(main))
+
+
 def test_an_earlier_name_is_not_shown() -> None:
     """Neither in the help nor in what a mistake suggests."""
     option = RenamedOption(["--new"], old=["--old"], help="It.")
@@ -163,7 +173,6 @@ def test_an_earlier_name_is_not_shown() -> None:
         ("samples", ["--step", "3"]),
         ("compare", ["a", "b", "--html", "page.html"]),
         ("export", ["newest", "--to", "csv", "--from", "3", "--to-step", "6"]),
-        ("replay", ["newest", "--to", "wandb"]),
         ("owes", []),
         ("demo", ["--exporter", "jsonl"]),
         ("bridge", ["--exporter", "jsonl"]),

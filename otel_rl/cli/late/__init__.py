@@ -1,4 +1,4 @@
 """Late delivery, which a person asks for: to the exporters of a run (`once`), or to others (`replay`, `give`).
 
-The verbs `agent --once`, `replay` and `export` import it. It imports the recorder.
+The verbs `agent --once` and `export` import it. It imports the recorder.
 """

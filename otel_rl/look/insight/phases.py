@@ -24,8 +24,8 @@ _ROUNDING = 1e-6
 """Share of the time up to which sums of floats differ."""
 _MOST_STEPS = 128
 """Steps of a range whose work is looked at, so that a long run is read as fast as a short one."""
-_TOGETHER = 0.25
-"""Part of the difference of own times within which ranks that waited for each other leave a phase."""
+TOGETHER = 0.25
+"""Part of the difference before within which ranks that waited for each other are together."""
 
 
 class PhaseTimes(NamedTuple):
@@ -110,7 +110,7 @@ def works(recorded: RecordedRun, steps: tuple[int, int]) -> dict[str, float]:
             (max(ended) - min(ended))::DOUBLE / {_NS} AS apart, count(*) AS ranks
         FROM of_rank GROUP BY 1, 2""")
     longest, shortest = seconds["longest"], seconds["shortest"]
-    waits = (seconds["apart"] < _TOGETHER * (longest - shortest)) & (seconds["ranks"] > 1)
+    waits = (seconds["apart"] < TOGETHER * (longest - shortest)) & (seconds["ranks"] > 1)
     took = np.where(waits, shortest, longest)
     phases, number = seconds["phase"], len(np.unique(seconds["step"]))
     times: dict[str, float] = {}

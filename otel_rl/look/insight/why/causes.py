@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from otel_rl.look.insight.phases import TOGETHER
 from otel_rl.look.insight.why.recorded_causes import START, RecordedCauses, begin, end
 from otel_rl.look.insight.why.step_spans import PARENT_IS_STEP
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from otel_rl.look.insight.why.folded_spans import FoldedWindow, WorkSpan
     from otel_rl.look.insight.why.step_spans import SpanProcess, StepWindow
 
-TOGETHER = 0.25
-"""Part of the spread before within which ranks that waited for each other are together."""
 _LEAST_SPREAD_NS = 1_000_000
 _GIVES = ("rollout", "reward", "sync", "waiting")
 """Categories of phases in which a trainer waits for other processes."""
