@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
-from urllib.request import ProxyHandler, build_opener
 
 from otel_rl import semconv
 from otel_rl.autopsy.evidence import EndpointSeen
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
 _WITHIN_S, _BETWEEN_S = 2.0, 0.5
 _MOST = 64
-_MOST_BYTES = 16 << 20
+_SILENT = f"no answer within {wording.seconds(_WITHIN_S)}"
 
 
 def look_at(urls: Iterable[str]) -> tuple[EndpointSeen, ...]:
@@ -31,8 +29,7 @@ def look_at(urls: Iterable[str]) -> tuple[EndpointSeen, ...]:
     deadline = time.monotonic() + 2 * _WITHIN_S + _BETWEEN_S
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    silent = f"no answer within {wording.seconds(_WITHIN_S)}"
-    return tuple(answers.get(url) or EndpointSeen(url=url, error=silent) for url in chosen)
+    return tuple(answers.get(url) or EndpointSeen(url=url, error=_SILENT) for url in chosen)
 
 
 def _look(url: str, answers: dict[str, EndpointSeen]) -> None:
@@ -50,22 +47,13 @@ def _look(url: str, answers: dict[str, EndpointSeen]) -> None:
             cache=max(cache, default=None),
             rate=rate,
         )
-    except TimeoutError:
-        answers[url] = EndpointSeen(url=url, error=f"no answer within {wording.seconds(_WITHIN_S)}")
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        silent = isinstance(reason, TimeoutError)
-        answers[url] = EndpointSeen(
-            url=url, error=f"no answer within {wording.seconds(_WITHIN_S)}" if silent else str(reason)
-        )
+        answers[url] = EndpointSeen(url=url, error=_SILENT if isinstance(reason, TimeoutError) else str(reason))
 
 
 def _loads(url: str) -> list[engine_pages.Load]:
-    parts = urlsplit(url)
-    address = parts._replace(path=parts.path or "/metrics").geturl()
-    # Without proxies: an engine is in the cluster, and HTTP_PROXY would answer in its place.
-    with build_opener(ProxyHandler({})).open(address, timeout=_WITHIN_S) as answer:
-        return engine_pages.loads(answer.read(_MOST_BYTES).decode("utf-8", "replace"), url)
+    return engine_pages.fetch(engine_pages.address_of(url), url, _WITHIN_S)
 
 
 def _sum(loads: Sequence[engine_pages.Load], quantity: str) -> float | None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_rl.analyses.consumption.outcomes import Consumption
+from otel_rl.analyses.consumption import Consumption
 from otel_rl.recorder.trainer.tickets import consumed
 from tests.recorder.agent.reducing import reducing, row_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import otel_rl
 from otel_rl import semconv
-from otel_rl.analyses.engines.load import EngineLoad
+from otel_rl.analyses.engines import EngineLoad
 from otel_rl.cli.late import plain
 from otel_rl.recorder.agent.input.engine_pages import Load
 from otel_rl.semconv.vocabulary import Vocabulary

@@ -7,7 +7,7 @@ from urllib.error import URLError
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from otel_rl.analyses.engines.probe import Engine
+from otel_rl.analyses.engines import Engine
 from otel_rl.recorder.agent.input.engine_pages import Load, loads
 from tests.collector import free_port
 from tests.recorder.agent.hardware.engine_pages import Vllm, serving, sglang

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from otel_rl.analyses.consumption.outcomes import Consumption
+from otel_rl.analyses.consumption import Consumption
 from otel_rl.recorder.agent.steps.trajectories import of_step
 from otel_rl.recorder.journal.records import Consumed
 from otel_rl.recorder.trainer.tickets import consumed

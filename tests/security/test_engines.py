@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 import otel_rl
 from otel_rl import semconv
-from otel_rl.analyses.engines import load as engine_load
+from otel_rl.analyses import engines as engine_load
 from otel_rl.cli.late import plain
 from otel_rl.recorder.agent.input import engine_pages
 from otel_rl.recorder.agent.input.engine_pages import Load, loads

@@ -1,4 +1,7 @@
-"""Metrics and logs of other programs, such as inference servers, which send all signals to one address."""
+"""The handling of requests, the same for HTTP and gRPC: items go into runs, other telemetry to a collector.
+
+Other programs, such as inference servers, send all signals to one address.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,25 @@ from urllib.parse import urlsplit
 
 from otel_rl.export import ENTRY_POINT_GROUP, READER_ENTRY_POINT_GROUP, NotNow, Refused
 from otel_rl.recorder.delivery import plugins
-from otel_rl.recorder.otlp.answers import LATER, Refusal, data_points, response
+from otel_rl.recorder.otlp.answers import LATER, Refusal, RefusalCounter, data_points, response
 from otel_rl.recorder.otlp.connection import connection
 from otel_rl.recorder.settings import head
+from otel_rl.serve.bridge import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from otel_rl.recorder.otlp.answers import RefusalCounter
+    from otel_rl.serve.bridge.runs import Runs
 
 _AT_A_TIME = 4
 """Requests that are forwarded at once: a collector that hangs must not take the threads that receive records."""
 _WAIT_S = 2.0
 """Seconds that a request waits until another one has been forwarded."""
 _MOST_SENDERS = 10_000
+_ADVICE = (
+    "send the log event rl.step.metrics, or start the bridge with --to otlp_logs and "
+    "OTEL_EXPORTER_OTLP_ENDPOINT, so that they are passed on"
+)
 
 
 class Forwarder:
@@ -106,3 +114,26 @@ def _service(signal: str, request: Any) -> str:
     resources = request.resource_metrics if signal == "metrics" else request.resource_logs
     pairs = (pair for of_resource in resources for pair in of_resource.resource.attributes)
     return next((str(pair.value.string_value) for pair in pairs if pair.key == "service.name"), "")
+
+
+class IntoRuns:
+    """A sink that stores the items of requests in the runs of a bridge, and forwards those of other programs."""
+
+    def __init__(self, runs: Runs, ways: Mapping[str, Callable[[Any], None]] | None = None) -> None:
+        self._runs = runs
+        self.refusals = RefusalCounter()
+        self._others = Forwarder(ways or {}, self.refusals, _ADVICE)
+
+    def handle(self, signal: str, request: Any, peer: str = "") -> Any:
+        """Store the items of a request, and return the response, with the refused records and the reasons.
+
+        Raises:
+            OSError: The items cannot be stored now; the client should retry.
+            Refusal: The request cannot be forwarded now; the client should retry.
+        """
+        if signal == "metrics" or (signal == "logs" and decode.has_no_events(request)):
+            return self._others.forward(signal, request)
+        decoded = (decode.logs if signal == "logs" else decode.traces)(request, self._runs.directory)
+        for run, items in decoded.runs.values():
+            self._runs.store(run, items, peer)
+        return response(signal, decoded.rejected.count, decoded.rejected.reason, self.refusals)

@@ -78,9 +78,8 @@ def bridge(
     from otel_rl.recorder.errors import SettingsError
     from otel_rl.recorder.settings import head
     from otel_rl.serve.bridge import rpc
-    from otel_rl.serve.bridge.forwarding import to_collector
+    from otel_rl.serve.bridge.forwarding import IntoRuns, to_collector
     from otel_rl.serve.bridge.http import HttpServer
-    from otel_rl.serve.bridge.receive import IntoRuns
     from otel_rl.serve.bridge.runs import Runs
 
     log_to_stderr()

@@ -15,8 +15,8 @@ from otel_rl.recorder.otlp.answers import FAILED, JSON, PROTOBUF, Refusal, encod
 from otel_rl.recorder.otlp.signals import SERVICES
 from otel_rl.recorder.settings.tokens import Tokens
 from otel_rl.serve.bridge import bodies, decode
+from otel_rl.serve.bridge.forwarding import IntoRuns
 from otel_rl.serve.bridge.http import respond
-from otel_rl.serve.bridge.receive import IntoRuns
 from otel_rl.serve.bridge.runs import Runs
 from otel_rl.serve.head.receiver import HeadReceiver
 from tests.fuzz import samples

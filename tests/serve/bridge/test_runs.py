@@ -16,7 +16,7 @@ from otel_rl.export import Event, Item, Row, RunInfo
 from otel_rl.recorder.delivery.outbox import Outbox, OutboxBatch
 from otel_rl.recorder.journal.reader import Reader
 from otel_rl.serve.bridge import runs as bridged
-from otel_rl.serve.bridge.receive import IntoRuns
+from otel_rl.serve.bridge.forwarding import IntoRuns
 from otel_rl.serve.bridge.runs import BridgedRun, Runs, directory_of
 from otel_rl.serve.bridge.step_events import run_of
 from tests.collector import wait_for

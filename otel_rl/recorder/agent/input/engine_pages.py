@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, build_opener
 
 from otel_rl import semconv
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 _MOST_LINES = 10_000
 """The largest number of samples of a page, for more than 1,000 replicas: to parse them takes 0.4 s."""
+_MOST_BYTES = 16 << 20
+"""The largest page in bytes."""
 PREFIX_QUERIES, PREFIX_HITS = "prefix_queries", "prefix_hits"
 """Tokens that were looked up in the prefix cache since the server started, and those that were in it."""
 GENERATED = "generated"
@@ -52,6 +56,25 @@ class Load(NamedTuple):
     server: str
     engine: str
     value: float
+
+
+def address_of(url: str) -> str:
+    """Return the address of the page of a server; without a path, it is `/metrics`."""
+    parts = urlsplit(url)
+    return parts._replace(path=parts.path or "/metrics").geturl()
+
+
+def fetch(address: str, server: str, within_s: float) -> list[Load]:
+    """Return the values of each engine of a server, as its page has them now.
+
+    Raises:
+        OSError: The server does not answer.
+        ValueError: The page is not in this format, or has too many samples.
+    """
+    # Without proxies: a server is in the cluster, and HTTP_PROXY would answer in its place.
+    with build_opener(ProxyHandler({})).open(address, timeout=within_s) as answer:
+        # At most so much: a server that never ends its page must not fill the memory.
+        return loads(answer.read(_MOST_BYTES).decode("utf-8", "replace"), server)
 
 
 def loads(page: str, server: str) -> list[Load]:

@@ -1,4 +1,4 @@
-"""The use of trajectories by steps: staleness, dropped trajectories, and the bias of dropping them."""
+"""The use of trajectories: outcomes, staleness, the bias of dropping some, and the time of their parts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from otel_rl import semconv
-from otel_rl.analysis import Point
+from otel_rl.analysis import Analysis, Conclusion, Point
 from otel_rl.recorder.agent.steps.trajectories import each_of
 from otel_rl.recorder.convert.known_names import OTHER, KnownNames
 from otel_rl.recorder.journal.records import TRAINED
 from otel_rl.recorder.stats import statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from otel_rl.analysis import Basis
+    from otel_rl.recorder.agent.steps.closed import Closed
     from otel_rl.recorder.agent.steps.trajectories import ConsumedTrajectory
     from otel_rl.recorder.journal.records import Consumed
 
@@ -149,3 +151,19 @@ class TrajectoryTime:
     def _label(self, name: str) -> str:
         label = name.replace("/", ".")
         return label if label != OTHER and self._tools.admits(label) else OTHER
+
+
+class ConsumptionAnalysis(Analysis):
+    """Columns of each step that trained on trajectories or dropped some; and totals, 0 in each new agent."""
+
+    def __init__(self, basis: Basis) -> None:
+        super().__init__(basis)
+        self._consumption = Consumption()
+
+    def close(self, step: Closed, values: Mapping[str, float]) -> Conclusion:
+        """Return the values of the trajectories of a step."""
+        return Conclusion(self._consumption.add(step.step.consumed))
+
+    def points(self) -> list[Point]:
+        """Return the trajectories and tokens so far."""
+        return self._consumption.points()
