@@ -18,7 +18,7 @@ _MOST_ANCESTORS = 16
 def process(pid: int) -> str:
     """Return an identity of a process on this machine: its pid and start time."""
     try:
-        return f"{pid}/{_status(pid)[19]}"
+        return f"{pid}/{stat_fields(pid)[19]}"
     except (OSError, IndexError):
         return f"{pid}/"
 
@@ -30,7 +30,7 @@ def ancestors() -> list[str]:
     while parent and len(identities) < _MOST_ANCESTORS:
         identities.append(process(parent))
         try:
-            parent = int(_status(parent)[1])
+            parent = int(stat_fields(parent)[1])
         except (OSError, ValueError, IndexError):
             break
     return identities
@@ -53,8 +53,12 @@ def supervisor(environ: Mapping[str, str]) -> str:
     return directory if is_torchrun else process(os.getppid())
 
 
-def _status(pid: int) -> list[str]:
-    """Return the kernel's fields after the name of a process: state, parent, …, start time."""
-    # The name of a program may have spaces and parentheses in it: the fields begin after the last one
+def stat_fields(pid: int) -> list[str]:
+    """Return the kernel's fields after the name of a process: state, parent, …, start time, …, exit status.
+
+    Raises:
+        OSError: There is no such process, or this is not Linux.
+    """
+    # The name of a program may have spaces, parentheses and any bytes in it: the fields begin after the last one
     # (proc_pid_stat(5)).
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

@@ -16,6 +16,7 @@ import pytest
 from otel_rl.recorder.agent.input.deaths import Deaths, MemoryKills, exit_status, was_killed_for_memory
 from otel_rl.recorder.agent.input.follow import NewRecord
 from otel_rl.recorder.agent.steps.state import Journal
+from otel_rl.recorder.files.processes import process
 from otel_rl.recorder.journal.record_events import Lost
 from otel_rl.recorder.journal.records import Finished, Record, Started
 from tests.collector import wait_for
@@ -157,3 +158,18 @@ def test_kills_that_were_before(tmp_path: Path) -> None:
     events.write_text("oom 4\noom_kill 4\n")
 
     assert (before, kills.are_recent(2), kills.are_recent(40)) == (False, True, False)
+
+
+def test_a_process_that_names_itself() -> None:
+    """Its name can have parentheses, spaces and bytes of no text: its identity and its status are read behind it."""
+    name = Path("/proc/self/comm").read_bytes()
+    usual = process(os.getpid())
+    try:
+        Path("/proc/self/comm").write_bytes(b"\xff) Z 1 (")
+        named = process(os.getpid())
+        status = exit_status(os.getpid(), None)
+    finally:
+        Path("/proc/self/comm").write_bytes(name)
+
+    assert named == usual
+    assert status is None

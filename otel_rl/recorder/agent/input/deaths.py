@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from otel_rl.recorder.agent.hardware.processes import process_of
 from otel_rl.recorder.agent.steps.state import is_remote
+from otel_rl.recorder.files.processes import stat_fields
 from otel_rl.recorder.journal.ending import BY_SIGNAL, ending_by_status
 from otel_rl.recorder.journal.record_events import Lost
 from otel_rl.recorder.journal.records import Finished
@@ -188,11 +189,10 @@ def kills_of(pid: int, root: Path = _CGROUPS) -> Path | None:
 def exit_status(pid: int, descriptor: int | None) -> int | None:
     """Return the status of a process that has ended, as `os.wait` does; `None` if the kernel does not say it."""
     with contextlib.suppress(OSError, IndexError, ValueError):
-        # The name of the process comes before; it may contain spaces and parentheses.
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        fields = stat_fields(pid)
         # `Z` waits for its parent, and only then the last field is the exit status; in a living process it is 0
         # (proc_pid_stat(5)).
-        if fields[0] in (b"Z", b"X"):
+        if fields[0] in ("Z", "X"):
             return int(fields[-1])
     if descriptor is not None:
         import fcntl
