@@ -1,8 +1,8 @@
 """The variable in which a training loop counts its steps, found by where its value is logged.
 
 A plain loop names its step only when it logs, after the work of the step. So that the work gets the same number,
-the variable that holds the logged step is looked for on the stack, and read when the next step begins. Some loops
-count between the two: then the difference is added.
+the variable that holds the logged step is looked for on the stack. Some loops count between the two: then the
+difference is added. A variable is believed once it has foretold a step: a loop has other variables, too.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     Place = tuple[object, str]
     """The code of a function and the name of a variable, or a type and the name of an attribute of `self`."""
 
-_LIKELY = ("global_step", "step", "iteration", "update", "epoch")
-"""Names that are believed after the first value that was logged; any other variable needs a second one."""
+_USUAL = "global_step"
+"""The variable that a process is believed to count in if it logs nothing."""
 
 _OTHERS = ("otel_rl", "wrapt", "torch")
 """The packages whose functions are between a loop and this file."""
@@ -32,35 +32,33 @@ class LoopCounter:
     def __init__(self) -> None:
         self._ahead: dict[Place, int] = {}
         self._before: dict[Place, int] = {}
-        self._first: int | None = None
+        self._logged: int | None = None
         self._is_certain = False
 
-    def read(self, *, guess: bool) -> int | None:
-        """Return the step that the loop works on, `None` if it is not known; call this where its work begins.
-
-        Args:
-            guess: If true, and nothing was logged yet, the variable is `global_step`.
-        """
+    def read(self) -> int | None:
+        """Return the step that the loop begins to work on; `None` if no variable has foretold one yet."""
         self._before = dict(_variables(self._ahead if self._is_certain else ()))
-        if self._first is None:
-            return next((value for (_, name), value in self._before.items() if guess and name == _LIKELY[0]), None)
-        steps = [
-            self._before[place] + ahead
-            for place, ahead in self._ahead.items()
-            if place in self._before and (self._is_certain or place[1] in _LIKELY)
-        ]
-        return max(steps, default=None)
+        return max(self._foretold().values(), default=None) if self._is_certain else None
 
     def learn(self, step: int) -> None:
         """Look for the variable; call this where the loop logs first after its work."""
         if self._is_certain and not self._before:  # it logs in another thread, or elsewhere
             return
-        now = {place: step - self._before.get(place, step) for place, value in _variables() if value == step}
-        now = {place: ahead for place, ahead in now.items() if ahead >= 0}
-        if self._first is None:
-            self._first, self._ahead = step, now
-        elif both := {place: min(ahead, now[place]) for place, ahead in self._ahead.items() if place in now}:
-            self._ahead, self._is_certain = both, self._is_certain or step != self._first
+        right = {place: self._ahead[place] for place, foretold in self._foretold().items() if foretold == step}
+        if not right:
+            now = {place: step - self._before.get(place, step) for place, value in _variables() if value == step}
+            self._ahead, self._is_certain = {place: ahead for place, ahead in now.items() if ahead >= 0}, False
+        elif step != self._logged:
+            self._ahead, self._is_certain = right, True
+        self._logged = step
+
+    def _foretold(self) -> dict[Place, int]:
+        return {place: self._before[place] + ahead for place, ahead in self._ahead.items() if place in self._before}
+
+
+def usual_counter() -> int | None:
+    """Return the value of `global_step` in the functions that are being called; `None` if there is none."""
+    return next((value for (_, name), value in _variables() if name == _USUAL), None)
 
 
 def _variables(wanted: Collection[Place] = ()) -> Iterator[tuple[Place, int]]:

@@ -42,22 +42,25 @@ class OpenStep:
         """Return whether a step of this run is open."""
         return self._span is not None and self._run is run
 
-    def begin(self, run: Run, number: int) -> None:
-        """Begin a step, unless it is open. The previous one ends."""
+    def begin(self, run: Run, number: int, since: int | None = None) -> None:
+        """Begin a step, unless it is open. The previous one ends; `since` is when, if before now."""
         if number == self.number and self.is_of(run):
             return
-        self.end()
+        self.end(at=since)
         with harmless("step"):
             self.number, self._run = number, run
             self._span = run.step(number)
+            self._span._since = since
             self._span.__enter__()
 
-    def end(self, error: BaseException | None = None) -> None:
-        """End the step, if one is open."""
+    def end(self, error: BaseException | None = None, at: int | None = None) -> None:
+        """End the step, if one is open; `at` is when, if before now."""
         with harmless("step"):
             # Taken out first: an exception in `__exit__` must not leave the step open for the rest of the training.
             span, self._span = self._span, None
             if span is not None:
+                if at is not None:
+                    span.end(at)
                 span.__exit__(None if error is None else type(error), error, None)
 
 
@@ -134,12 +137,12 @@ class Recording:
         """Record the numbers among the values that a framework gives its trackers."""
         self.run.log(numbers(values), step=step)
 
-    def begin_step(self, number: int) -> None:
-        """Begin a step, unless it is open. The previous one ends."""
+    def begin_step(self, number: int, since: int | None = None) -> None:
+        """Begin a step, unless it is open. The previous one ends; `since` is when, if before now."""
         if number != self.number or not self.has_step:
             steps_of(self._recorded).training_ended = False
             self.begin_phase()
-            self._step.begin(self.run, number)
+            self._step.begin(self.run, number, since)
 
     def begin_phase(self, name: str = "") -> None:
         """End the open phase, and begin another one if a step is open and `name` is not empty."""
@@ -151,10 +154,10 @@ class Recording:
                 self._phase = self.run.phase(name)
                 self._phase.__enter__()
 
-    def end_step(self, error: BaseException | None = None) -> None:
-        """End the open phase and the open step."""
+    def end_step(self, error: BaseException | None = None, at: int | None = None) -> None:
+        """End the open phase and the open step; `at` is when, if before now."""
         self.begin_phase()
-        self._step.end(error)
+        self._step.end(error, at)
 
     def abandon(self, error: BaseException | None = None) -> None:
         """End the training without its run: it raised an exception, which the script may catch."""

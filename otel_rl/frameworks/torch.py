@@ -2,50 +2,61 @@
 
     otel-rl run --instrument torch --capture tensorboard -- python train.py
 
-A step begins with the first `backward` after a step of the optimizer. With several optimizers, the first one that steps
-counts. If a tracker is captured, the step has the number at which the loop logs next, and lasts while that stays.
+If a tracker is captured, a step is the work between two values that the loop logs, and has the number at which it logs
+next. Until that is known, its phases are kept in memory. Otherwise, a step begins with the first `backward` after a
+step of the optimizer. With several optimizers, the first one that steps counts.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import otel_rl
 from otel_rl.frameworks import capture
 from otel_rl.frameworks.instrument import active
-from otel_rl.frameworks.loop_counter import LoopCounter
+from otel_rl.frameworks.loop_counter import LoopCounter, usual_counter
 from otel_rl.frameworks.patches import harmless
 from otel_rl.frameworks.recording import Recording
+from otel_rl.frameworks.unnumbered import UnnumberedWork
 from otel_rl.recorder.trainer.current import steps_of
 from otel_rl.semconv.frameworks import hooked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from otel_rl.frameworks.patches import Patches
-    from otel_rl.recorder.trainer.no_span import NoSpan
-    from otel_rl.recorder.trainer.phase import Phase
+    from otel_rl.recorder.trainer.run import Run
+    from otel_rl.recorder.trainer.step import Steps
 
 
 class _TrainingLoop:
     """The loop of this process: its recording, and the optimizer whose steps are counted."""
 
     def __init__(self) -> None:
-        self._recording: Recording | None = None
+        self._phase: AbstractContextManager[object] | None = None
+        self._begin_training(None)
+
+    def _begin_training(self, recording: Recording | None) -> None:
+        self._recording = recording
         self._optimizer: int | None = None
         self._has_stepped = True
-        self._phase: Phase | NoSpan | None = None
         self._counter = LoopCounter()
-        self._logged = -1
         self._awaits_log = False
+        self._work: UnnumberedWork | None = None
 
     def see(self, step: int) -> None:
         """Note the step of a value that is captured."""
-        if self._awaits_log:
-            self._awaits_log = False
-            self._counter.learn(step)
-        self._logged = max(self._logged, step)
+        if not self._awaits_log:
+            return
+        self._awaits_log = False
+        self._counter.learn(step)
+        if (work := self._work) is not None:
+            work.number = step
+            if work.thread == get_ident():
+                self._number_work()
 
     def begin_step(self) -> None:
         """Begin a step, unless the optimizer has not stepped since the last one, or somebody else makes steps."""
@@ -53,21 +64,56 @@ class _TrainingLoop:
             run = otel_rl.current()
             if run is not None and steps_of(run).last_begun >= 0:
                 return
-            self._recording = Recording(self)
-        steps = steps_of(otel_rl.current() or self._recording.run)
-        is_own_step = self._recording.number in (None, steps.last_begun)
-        if self._has_stepped and is_own_step:
-            self._has_stepped = False
-            number = self._counter.read(guess=not hooked("tracker").keys().isdisjoint(active()))
-            if number is None or number < steps.last_begun:
-                number = max(steps.last_begun + 1, self._logged)
-            self._recording.begin_step(number)
+            self._begin_training(Recording(self))
+        if (recording := self._recording) is None:
+            return
+        run = otel_rl.current() or recording.run
+        steps = steps_of(run)
+        if not self._has_stepped or recording.number not in (None, steps.last_begun):
+            return
+        self._has_stepped = False
+        if hooked("tracker").keys().isdisjoint(active()):
+            recording.begin_step(steps.last_begun + 1)
+        elif run._session.settings.rank == 0:
+            self._begin_logged(recording, run, steps)
+        elif (number := usual_counter()) is not None and number >= steps.last_begun:  # other ranks log nothing
+            recording.begin_step(number)
+
+    def phase(self, run: Run, name: str) -> AbstractContextManager[object]:
+        """Return a phase, of the work whose step has no number yet if there is any."""
+        return run.phase(name) if self._work is None else self._work.phase(name)
+
+    def _begin_logged(self, recording: Recording, run: Run, steps: Steps) -> None:
+        """Begin the step that the counter foretells, or work without a number, if the last step has been logged."""
+        if (work := self._work) is not None and (work.number is not None or work.is_full):
+            self._number_work()
+        if self._work is not None or self._awaits_log:
+            return
+        number = self._counter.read()
+        if number is not None and number >= steps.last_begun:
+            recording.begin_step(number)
+        else:
+            self._work = UnnumberedWork(run)
+            steps.before_end = self._number_work
+
+    def _number_work(self) -> None:
+        """Give the work its step: a new one, the open one if its number is not new; none if nothing was logged."""
+        with harmless("step"):
+            work, self._work = self._work, None
+            if work is None or self._recording is None:
+                return
+            if work.number is None:
+                self._recording.end_step(at=work.since)
+            elif work.number > steps_of(self._recording.run).last_begun:
+                self._recording.begin_step(work.number, since=work.since)
+            work.record()
 
     def begin_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Begin the phase of an optimizer."""
         with harmless("optimizer_step"):
             if (run := otel_rl.current()) is not None:
-                self._phase = run.phase("optimizer_step").__enter__()
+                self._phase = self.phase(run, "optimizer_step")
+                self._phase.__enter__()
 
     def end_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """End the phase of an optimizer, and note that it has stepped."""
@@ -113,7 +159,7 @@ def _timed(
         before()
     if (run := otel_rl.current()) is None:
         return function(*args, **kwargs)
-    with run.phase(name):
+    with _LOOP.phase(run, name):
         try:
             return function(*args, **kwargs)
         except StopIteration as error:  # the end of an epoch, not of the phase

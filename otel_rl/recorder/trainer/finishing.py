@@ -183,6 +183,8 @@ class RunEnd:
 
     def _end_spans(self, error: BaseException | None) -> None:
         """End the spans that are current here, and the step; none is current afterwards."""
+        if self._steps.before_end is not None:
+            self._steps.before_end()
         span, outer = trace.get_current_span(), None
         while isinstance(span, JournaledSpan):
             _end_span(span, error)

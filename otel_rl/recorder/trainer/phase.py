@@ -106,7 +106,7 @@ class Phase(JournaledSpan):
             return
         devices = recorder.devices
         memory = recorder.memory.recent(now)
-        if now < devices.silent_until or not devices.asked(now):
+        if start_time is not None or now < devices.silent_until or not devices.asked(now):
             recorder.write(SpanStarted(*begun, memory, None, None, part, None, awaits))
             return
         measured = devices.begin(now, used=bool(part))

@@ -17,7 +17,7 @@ from otel_rl.recorder.trainer.with_blocks import is_left
 from otel_rl.semconv import SPAN_LOOP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Self
 
     from otel_rl.recorder.trainer.reactions import Reactions
@@ -44,6 +44,7 @@ class Steps:
         highest: The highest number of a step that began or was logged to; -1 before the first one.
         training_ended: If true, the training has ended, and another run may begin in this process.
         reactions: The trainer's functions that react to events; `None` if it has none.
+        before_end: Called before the run ends, to record what waits for the number of its step.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -54,6 +55,7 @@ class Steps:
         self.highest = -1
         self.training_ended = False
         self.reactions: Reactions | None = None
+        self.before_end: Callable[[], None] | None = None
         self._refused: dict[StepSpan, object] = {}  # with the refused step around each; mostly empty
 
     def begin(self, step: StepSpan) -> bool:
@@ -167,6 +169,7 @@ class StepSpan(JournaledSpan):
     _steps: Steps
     _name = SPAN_LOOP
     _thread = 0  # that entered it
+    _since: int | None = None  # when it began, if that was before it was entered
 
     def __init__(  # inlined: a call costs more
         self, steps: Steps, number: int, ids: tuple[bytes, int], attributes: Mapping[str, object]
@@ -215,7 +218,8 @@ class StepSpan(JournaledSpan):
             if steps.begin(self):
                 self._thread = get_ident()
                 self._anchor = recorder.clock.anchor
-                self._began = now = self._anchor + recorder.clock.monotonic()
+                now = self._anchor + recorder.clock.monotonic() if self._since is None else self._moment(self._since)
+                self._began = now
                 self._ended = False
                 devices = recorder.devices
                 devices.arrived()
