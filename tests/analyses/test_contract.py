@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,30 +41,21 @@ _TIME = re.compile(r"time_unix_nano=\d+|'rl.stall.age': [\d.]+")
 """A verdict that needs two looks comes one look later, and a process that is not late yet has its time again."""
 
 
-def _run(run: Run, actions: list[Any], begin: int) -> None:
-    for number, action in enumerate(actions, begin):
+def _played(run: Run, begin: int = 0) -> Iterator[int]:
+    """Play the actions from a place on, and yield the place of each before it is played."""
+    for number, action in enumerate(_ACTIONS[begin:], begin):
+        yield number
         if isinstance(action, int):
             run.tick((STEPS * 10 + action) * S)
         else:
             run.feed(action, number)
-
-
-def _after(name: str, cut: int, *, restarted: bool) -> Counter[str]:
-    """Return the facts behind a place of the run, of an agent that lives, or of one that begins there."""
-    factories = {name: registered(Quarantine())[name]}
-    run = Run(factories, "http://127.0.0.1:9/metrics")
-    run.probes = []
-    _run(run, _ACTIONS[:cut], 0)
-    if restarted:
-        state = msgspec.msgpack.decode(msgspec.msgpack.encode(run.reducer.state), type=State)
-        saved = msgspec.msgpack.decode(msgspec.msgpack.encode(run.analyses.snapshots()), type=dict[str, msgspec.Raw])
-        run = Run(factories, "http://127.0.0.1:9/metrics", state, saved)
-        run.probes = []
-    run.facts.clear()
-    _run(run, _ACTIONS[cut:], cut)
     run.show()
     assert run.quarantine.count == 0
-    return Counter(_TIME.sub("", fact) for fact in run.facts.elements() if not fact.startswith(_BEGINS_ANEW))
+
+
+def _lasting(facts: Counter[str]) -> Counter[str]:
+    """Return the facts that a run makes whoever looks at it, without their times."""
+    return Counter(_TIME.sub("", fact) for fact in facts.elements() if not fact.startswith(_BEGINS_ANEW))
 
 
 @pytest.mark.parametrize("name", [name for name, one in registered(Quarantine()).items() if "snapshot" in vars(one)])
@@ -72,8 +64,27 @@ def test_a_snapshot_continues(name: str) -> None:
 
     After the last place that is tried, it looks at the processes once more: before it looks, it knows nothing of now.
     """
-    for cut in range(1, len(_ACTIONS) - 1):
-        assert _after(name, cut, restarted=True) == _after(name, cut, restarted=False), cut
+    factories = {name: registered(Quarantine())[name]}
+    run = Run(factories, "http://127.0.0.1:9/metrics")
+    run.probes = []
+    places: list[tuple[bytes, bytes, Counter[str]]] = []
+    """The state and the snapshots before each action, and the facts until then."""
+    for _ in _played(run):
+        saved = msgspec.msgpack.encode(run.reducer.state), msgspec.msgpack.encode(run.analyses.snapshots())
+        places.append((*saved, run.facts.copy()))
+
+    for cut, (state, snapshots, earlier) in enumerate(places[1:-1], 1):
+        saved_state = msgspec.msgpack.decode(state, type=State)
+        begun = Run(
+            factories,
+            "http://127.0.0.1:9/metrics",
+            saved_state,
+            msgspec.msgpack.decode(snapshots, type=dict[str, msgspec.Raw]),
+        )
+        begun.probes = []
+        for _ in _played(begun, cut):
+            pass
+        assert _lasting(begun.facts) == _lasting(run.facts - earlier), cut
 
 
 class Answers(Analysis):

@@ -20,13 +20,16 @@ _CASES = {
     "damaged": Recipe("cancelled", ranks=2, steps=25, where="head", damaged=True),
     "empty": Recipe("nothing"),
 }
+_FAST = ("hung", "killed", "empty")
 
 
 def holds(recipe: Recipe, directory: Path) -> None:
     assert [str(contradiction) for contradiction in contradictions_of(recipe, directory)] == []
 
 
-@pytest.mark.parametrize("case", _CASES)
+@pytest.mark.parametrize(
+    "case", [case if case in _FAST else pytest.param(case, marks=pytest.mark.slow) for case in _CASES]
+)
 def test_a_run_of_each_kind(tmp_path: Path, case: str) -> None:
     """One that hangs, was resumed, was killed, goes on, hung in its middle, lost a file, or has recorded nothing."""
     holds(possible(_CASES[case]), tmp_path)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_rl.export import Event, Span, Table
 from otel_rl.recorder.agent.steps.state import State
 from otel_rl.recorder.journal.record_events import Lost
 from otel_rl.recorder.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepStarted, Tabled
+from tests import samples
 from tests.recorder.agent.reducing import S, feed, logged, reducing, rows, started, step
 
 
@@ -103,6 +104,7 @@ def _recordings(draw: st.DrawFn) -> list[tuple[str, Record]]:
     return order
 
 
+@settings(max_examples=samples.of(40, 200))
 @given(_recordings(), st.data())
 def test_going_on_from_a_checkpoint_changes_nothing(recording: list[tuple[str, Record]], data: st.DataObject) -> None:
     """An agent that dies anywhere and starts from its last checkpoint makes what one that lives makes."""
@@ -118,6 +120,7 @@ def test_going_on_from_a_checkpoint_changes_nothing(recording: list[tuple[str, R
     assert actual == expected
 
 
+@settings(max_examples=samples.of(40, 200))
 @given(_recordings())
 def test_every_step_is_one_row_in_order(recording: list[tuple[str, Record]]) -> None:
     """Whatever the interleaving: each step that was logged is one row that is not late, and they ascend."""

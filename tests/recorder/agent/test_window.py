@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_rl.export import Ended, Row
@@ -21,6 +21,7 @@ from otel_rl.recorder.journal.records import Logged, Observed, Record
 from otel_rl.recorder.settings.settings import Rows
 from otel_rl.recorder.stats import statistics
 from otel_rl.semconv.vocabulary import Vocabulary
+from tests import samples
 from tests.recorder.agent.reducing import S, reducing, row_of, rows, started, step
 
 Steps = list[list[list[tuple[float, float]]]]
@@ -63,6 +64,7 @@ observations = st.integers(1, 3).flatmap(
 )
 
 
+@settings(max_examples=samples.of(30, 200))
 @given(observations)
 def test_a_window_of_scalars_is_the_reduction_of_all_of_them(steps: list[list[tuple[float, float]]]) -> None:
     """Means by weights; maxima and minima of maxima and minima; deviations and quantiles of all values."""
@@ -86,6 +88,7 @@ def test_a_window_of_scalars_is_the_reduction_of_all_of_them(steps: list[list[tu
     assert {name: row.values[name] for name in expected} == pytest.approx(expected, rel=1e-9, abs=1e-6)
 
 
+@settings(max_examples=samples.of(30, 200))
 @given(observations)
 def test_a_window_of_samples_is_the_statistics_of_all_of_them(steps: list[list[tuple[float, float]]]) -> None:
     """Mean, max, min, std, sum, count and quantiles are those of the observations of all steps and ranks."""
