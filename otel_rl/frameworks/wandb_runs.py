@@ -28,6 +28,11 @@ class _WandbRuns:
         """Return the axes of a run."""
         return self._axes.setdefault(run, Axes(self.tracker.say_once))
 
+    def define(self, run: Any, given: Mapping[str, Any]) -> None:
+        """Declare an axis of a run."""
+        axis = given.get("step_metric")
+        self.axes(run).define(given["name"], getattr(axis, "name", axis))
+
     def of(self, run: Any) -> TrackerRun:
         """Return what a run is here, with its parameters if it is new."""
         known = self.tracker.run(f"{run.project}/{run.id}", run, name=run.name or run.id, project=run.project)
@@ -74,10 +79,6 @@ _WANDB = _WandbRuns()
 def patch_wandb(module: Any, patches: Patches) -> None:
     """Record what goes through `wandb.Run.log`, at the steps of the axes that `define_metric` declares."""
 
-    def define(run: Any, given: dict[str, Any]) -> None:
-        axis = given.get("step_metric")
-        _WANDB.axes(run).define(given["name"], getattr(axis, "name", axis))
-
     def log(function: Callable[..., Any], run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # Read before the call, which raises it: W&B logs at the old value.
         counter = getattr(run, "_local_step", None)
@@ -88,7 +89,7 @@ def patch_wandb(module: Any, patches: Patches) -> None:
 
     patches.wrap(module, "Run.log", log)
     for name, names, record, first in (
-        ("define_metric", ("name", "step_metric"), define, False),
+        ("define_metric", ("name", "step_metric"), _WANDB.define, False),
         ("_config_callback", ("key", "val", "data"), _WANDB.configure, False),
         ("_summary_update_callback", ("record",), _WANDB.summarize, False),
         ("finish", (), _WANDB.finish, True),
@@ -98,22 +99,23 @@ def patch_wandb(module: Any, patches: Patches) -> None:
 
 def patch_wandb_disabled(module: Any, patches: Patches) -> None:
     """Record the runs of W&B that `WANDB_MODE=disabled` switches off: then somebody needs another recorder."""
+    given_to: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()  # the last values, which are in its summary
 
     def log(run: Any, given: dict[str, Any]) -> None:
         _WANDB.tracker.say_off()
+        given_to.setdefault(run, {}).update(given.get("data") or {})
         _WANDB.log(run, _WANDB.count(run, given), given)
 
     def finish(run: Any, given: dict[str, Any]) -> None:
         known = _WANDB.of(run)
         known.params({name: value for name, value in dict(run.config).items() if name != "_wandb"})
+        logged = given_to.pop(run, {})
+        summary = {name: value for name, value in dict(run.summary).items() if logged.get(name) is not value}
+        _WANDB.tracker.summarize(known, summary)
         _WANDB.tracker.end(known, run, ends=True)
 
-    def define(run: Any, given: dict[str, Any]) -> None:
-        axis = given.get("step_metric")
-        _WANDB.axes(run).define(given["name"], getattr(axis, "name", axis))
-
     patches.observe(module, "NoopRun.log", ("data", "step", "commit"), log, what="capture")
-    patches.observe(module, "NoopRun.define_metric", ("name", "step_metric"), define, what="capture")
+    patches.observe(module, "NoopRun.define_metric", ("name", "step_metric"), _WANDB.define, what="capture")
     patches.observe(module, "NoopRun.finish", (), finish, what="capture", first=True)
 
 

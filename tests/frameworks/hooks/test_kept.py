@@ -1,0 +1,108 @@
+"""Values of a tracker that are not logged: its configuration, parameters, tags, summary and name."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_rl.recorder.journal.reader import Reader
+from otel_rl.recorder.journal.records import AnyRecord, Configured, Logged
+from tests.processes import run
+from tests.real_parts import needs
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+_WANDB = """
+import os, wandb
+run = wandb.init(project="p", name="mine", dir=os.getcwd(), config={"lr": 0.1, "algo": {"clip": 0.2}}, tags=["a"])
+run.config.update({"seed": 3})
+for n in range(3): wandb.log({"loss": 1.0 * n}, step=n)
+wandb.summary["best"] = 0.75; run.summary["loss"] = 0.5; run.config.late = 7
+wandb.finish()
+"""
+_PROGRAMS = {
+    "wandb": _WANDB,
+    "mlflow": """
+import mlflow
+mlflow.set_tracking_uri("sqlite:///ml.db"); mlflow.set_experiment("p")
+with mlflow.start_run(run_name="mine"):
+    mlflow.log_params({"lr": 0.1}); mlflow.log_param("seed", 3); mlflow.set_tag("team", "rl")
+    for n in range(3): mlflow.log_metric("loss", 1.0 * n, step=n, synchronous=False)
+""",
+    "tensorboard": """
+from torch.utils.tensorboard import SummaryWriter
+writer = SummaryWriter("tb/mine")
+for n in range(3): writer.add_scalar("loss", 1.0 * n, n)
+writer.add_hparams({"lr": 0.1, "seed": 3}, {"best": 0.75}, global_step=2)
+writer.add_text("note", "text")
+writer.close()
+""",
+    "swanlab": """
+import swanlab
+run = swanlab.init(project="p", experiment_name="mine", mode="offline", log_dir="swan", config={"lr": 0.1})
+run.config.seed = 3
+for n in range(3): swanlab.log({"loss": 1.0 * n}, step=n)
+swanlab.finish()
+""",
+    "trackio": """
+import trackio
+trackio.init(project="p", name="mine", auto_log_gpu=False, config={"lr": 0.1, "seed": 3})
+for n in range(3): trackio.log({"loss": 1.0 * n}, step=n)
+trackio.finish()
+""",
+}
+_CURVE = {f"loss@{n}": 1.0 * n for n in range(3)}
+_VALUES = {
+    "wandb": _CURVE | {"best@2": 0.75, "summary/loss@2": 0.5},
+    "tensorboard": _CURVE | {"best@2": 0.75},
+}
+_PARAMS: dict[str, dict[str, object]] = {
+    "wandb": {"lr": 0.1, "algo.clip": 0.2, "seed": 3, "late": 7},
+    "mlflow": {"lr": "0.1", "seed": 3, "mlflow.tags.team": "rl"},
+}
+
+
+def kept(directory: Path, tracker: str, program: str, **environment: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Run a program; return the name, the values by name and step, and the parameters of its one run."""
+    off = {f"OTEL_RL_{name}": value for name, value in {"AGENT": "off", "EXPORTERS": "", "HARDWARE": "0"}.items()}
+    quiet = {"WANDB_ERROR_REPORTING": "false", "MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_MODE": "offline"}
+    quiet["TRACKIO_DIR"] = str(directory / "trackio")
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--capture", tracker, "--", sys.executable, "-c", program]
+    run(command, directory, **off, **quiet | environment)
+    (info,) = directory.glob("runs/*/*/run.json")
+    (journal,) = info.parent.rglob("journals/rank0.attempt0.*")
+    values: dict[str, Any] = {}
+    params: dict[str, Any] = {}
+    reader = Reader(journal, AnyRecord)
+    while records := reader.read():
+        for record in records:
+            if isinstance(record, Logged):
+                values |= {f"{name}@{record.step}": value for name, value in record.values.items()}
+            if isinstance(record, Configured):
+                params |= record.values
+    reader.close()
+    return json.loads(info.read_text())["name"], values, params
+
+
+@pytest.mark.parametrize("tracker", [pytest.param(name, marks=needs(name)) for name in _PROGRAMS])
+def test_what_a_tracker_keeps(tracker: str, tmp_path: Path) -> None:
+    """The name is the tracker's, and each value and parameter is in its one run."""
+    name, values, params = kept(tmp_path, tracker, _PROGRAMS[tracker])
+    expected = _PARAMS.get(tracker, {"lr": 0.1, "seed": 3})
+
+    assert name == "mine"
+    assert values == _VALUES.get(tracker, _CURVE)
+    assert {key: params.get(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize("way", [{"WANDB_MODE": "disabled"}, {"WANDB_MODE": "offline"}])
+@needs("wandb")
+def test_a_tracker_that_is_switched_off(way: dict[str, str], tmp_path: Path) -> None:
+    """The same values and parameters are recorded as where it is on."""
+    _, values, params = kept(tmp_path, "wandb", _WANDB, **way)
+
+    assert values == _VALUES["wandb"]
+    assert {key: params.get(key) for key in _PARAMS["wandb"]} == _PARAMS["wandb"]
