@@ -14,6 +14,10 @@ BEGAN = 1_764_000_000 * S
 DEADLINE_S = 60
 """Seconds in a phase after which a process counts as hung, which the runs set."""
 WORKER = -2
+TURN_NS = S // 4
+"""Time between two turns of an agent."""
+UNSAVED_NS = 8 * S
+"""Time by which an archive that lacks the last seconds is behind."""
 _HANGS_FOR, _WENT_ON_AFTER = 200 * S, 150 * S
 _BETWEEN, _STARTS, _DOWN = S // 5, 7 * S, 30 * S
 """Nanoseconds between two steps, from the start of an attempt to its first step, and between two attempts."""
@@ -108,6 +112,16 @@ class MadeRun(NamedTuple):
             steps = {number: step for number, step in steps.items() if number < first}
             steps |= {step.number: step for step in attempt.steps if step.is_whole and step.ended <= self.written}
         return [*steps.values()]
+
+    @property
+    def archived(self) -> list[Step]:
+        """Those of them that the archive has: a step closes when the ranks begin the next one."""
+        if not self.recipe.unsaved:
+            return self.valid
+        return [step for step in self.valid if self._closes(step) <= self.written - UNSAVED_NS]
+
+    def _closes(self, step: Step) -> int:
+        return BEGAN - (BEGAN - step.ended - _BETWEEN) // TURN_NS * TURN_NS
 
 
 def made(recipe: Recipe) -> MadeRun:

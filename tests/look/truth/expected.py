@@ -60,7 +60,7 @@ def expected_of(run: MadeRun) -> dict[str, str]:
     if recipe.damaged:  # the spans are lost that say what steps were spent on
         known = {name: part for name, part in goodput.items() if name in ("start", "down", "hung", "repeated")}
         return facts | {f"goodput {name}": share for name, share in _percents(known)}
-    facts |= {f"shares {name or '(none)'}": share for name, share in _percents(shares_of(run, run.valid))}
+    facts |= {f"shares {name or '(none)'}": share for name, share in _percents(shares_of(run, run.archived))}
     facts |= {f"goodput {name}": share for name, share in _percents(goodput)}
     facts["trained"] = wording.percent(goodput["trained"])
     return facts
@@ -121,14 +121,16 @@ def goodput_of(run: MadeRun) -> dict[str, float]:
     spent: defaultdict[str, float] = defaultdict(float)
     spent["hung"] = sum(ended - began for began, ended in hangs_of(run))
     inside = run.hung[1] - run.hung[0] if run.hung else 0
-    in_steps = sum(step.ended - step.began for step in run.valid) - inside
-    shares = {name: share for name, share in shares_of(run, run.valid).items() if name != "hung"}
+    in_steps = sum(step.ended - step.began for step in run.archived) - inside
+    shares = {name: share for name, share in shares_of(run, run.archived).items() if name != "hung"}
     for name, share in shares.items():
         spent[_GOODPUT.get(name, "trained")] += in_steps * share / sum(shares.values())
     valid = {id(step) for step in run.valid}
     until = BEGAN
     for attempt in run.attempts:
         steps = [step for step in attempt.steps if step.is_whole and step.ended <= run.written]
+        if attempt is run.attempts[-1] and run.recipe.unsaved:
+            steps = [step for step in steps if id(step) in {id(archived) for archived in run.archived}]
         spent["down"] += attempt.started - until
         ends = {end.rank: end.at for end in attempt.ends}
         of_ranks = [ends.get(rank, ends.get(-1, run.written)) for rank in range(run.recipe.ranks)]

@@ -36,16 +36,25 @@ from otel_rl.recorder.journal.records import (
     StepStarted,
 )
 from otel_rl.recorder.settings.settings import AgentSettings
-from tests.look.truth.construction import BEGAN, DEADLINE_S, WORKER, Attempt, MadeRun, RankStep, S, Step
+from tests.look.truth.construction import (
+    BEGAN,
+    DEADLINE_S,
+    TURN_NS,
+    UNSAVED_NS,
+    WORKER,
+    Attempt,
+    MadeRun,
+    RankStep,
+    S,
+    Step,
+)
 
 RUN = "run"
-_TURN_NS = S // 4
 _FIRST_PID = 1 << 23
 """No process of a machine has such a number: the agent must see nothing of the processes of the test."""
 _ERROR = "ValueError", "no prompt"
 _SENDS_NS = 10 * S
 """How often another machine sends something, be it only that it is there."""
-_UNSAVED_NS = 8 * S
 
 
 class Fact(NamedTuple):
@@ -92,7 +101,7 @@ class _Agent:
         """Read all facts until a moment, in turns; the archive gets what was made until another one."""
         place = 0
         while self._turn_at < until:
-            self._turn_at = min(until, self._turn_at + _TURN_NS)
+            self._turn_at = min(until, self._turn_at + TURN_NS)
             first = place
             while place < len(facts) and facts[place].at <= self._turn_at:
                 place += 1
@@ -134,7 +143,7 @@ def write(run: MadeRun, directory: Path) -> None:
         of_machine = [fact for fact in facts if recipe.where != "apart" or fact.journal.endswith(f"@{machine}")]
         if recipe.where == "apart":
             of_machine = [fact._replace(journal=fact.journal.partition("@")[0]) for fact in of_machine]
-        saved = run.written - (_UNSAVED_NS if recipe.unsaved else 0)
+        saved = run.written - (UNSAVED_NS if recipe.unsaved else 0)
         agent.read(of_machine, run.written, saved)
         agent.write(run.written)
     if recipe.damaged:
