@@ -223,7 +223,7 @@ def _curves(run: RunReader, names: Sequence[str], first: int) -> tuple[Curve, ..
 def _shares(run: RunReader, steps: Sequence[int]) -> tuple[PhaseTime, ...]:
     if not steps:
         return ()
-    phases = _phases(run, f"step BETWEEN {steps[0]} AND {steps[-1]} AND coalesce(role, '') = ''")
+    phases = _phases(run, f"step IN ({', '.join(map(str, steps))}) AND coalesce(role, '') = ''")
     ranks = Counter(step for step, _ in {(phase.step, phase.rank) for phase in phases})
     total = sum(ranks[step] * seconds for step, seconds in times(step_rows(run, len(steps) + 1)))
     known = closed(((phase.name, phase.seconds) for phase in own_seconds(phases)), total) if phases else {}
