@@ -7,6 +7,7 @@ has begun is not late. Later records for a step make a further row of it, which 
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from otel_rl.recorder.agent.steps.state import is_remote
@@ -106,18 +107,10 @@ def _workers(members: Mapping[str, Journal]) -> dict[str, Journal]:
     Processes that have ended belong to them if they are of the same kind.
     """
     chosen = {name: one for name, one in members.items() if one.takes_part}
-    for has_trait in (_uses_steps, _is_rank):
+    for has_trait in (attrgetter("uses_steps"), attrgetter("is_rank")):
         if any(has_trait(one) for one in chosen.values() if not one.over):
             chosen = {name: one for name, one in chosen.items() if has_trait(one)}
     return chosen
-
-
-def _uses_steps(journal: Journal) -> bool:
-    return journal.uses_steps
-
-
-def _is_rank(journal: Journal) -> bool:
-    return journal.is_rank
 
 
 def _has_left(journal: Journal, number: int, contribution: Contribution) -> bool:
