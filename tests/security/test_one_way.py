@@ -80,7 +80,7 @@ _ALLOWED = {
             "of the kernel",
         ),
         "otel_rl/recorder/archive/files.py": "a directory, to synchronize it",
-        "otel_rl/autopsy/endpoints.py": "an endpoint, not a file",
+        "otel_rl/recorder/agent/input/engine_pages.py": "an endpoint, not a file",
         "otel_rl/autopsy/kernel.py": "of the kernel",
         **dict.fromkeys(
             (
