@@ -179,8 +179,8 @@ def test_the_trainer_waits_for_nobody(tmp_path: Path) -> None:
     supervising.release()
 
 
-def test_a_forked_child_looks_after_nothing(tmp_path: Path) -> None:
-    """A child that outlives its parent neither takes the journal nor starts an agent."""
+def test_a_forked_child_holds_nothing_of_its_parent(tmp_path: Path) -> None:
+    """A child that outlives its parent does not hold the parent's journal, which then counts as ended."""
     script = """
 import os, signal, time, otel_rl
 run = otel_rl.init(dir="runs", project="p", id="r", quiet=True, agent="off")

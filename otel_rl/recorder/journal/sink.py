@@ -1,4 +1,4 @@
-"""The destinations of a run's records: the journal, or a replacement that refuses or discards them."""
+"""The destinations of a run's records: the journal, or a replacement that refuses them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,6 @@ class ClosedError(RuntimeError):
     """The run has finished."""
 
 
-class _Discarding:
-    asks_at = 0
-
-    def append(self, record: msgspec.Struct) -> None:
-        """Discard the record."""
-
-
 class _Refusing(NamedTuple):
     kind: type[RuntimeError]
     text: str
@@ -42,8 +35,8 @@ class _Refusing(NamedTuple):
 CLOSED: Sink = _Refusing(ClosedError, "the run has finished; nothing more is recorded")
 """The sink after `finish`, which refuses records."""
 
-SILENCE: Sink = _Discarding()
-"""The sink of a forked child, which discards records."""
+UNOPENED: Sink = _Refusing(RuntimeError, "nothing is recorded: this forked process could not begin a journal")
+"""The sink of a forked child whose journal could not begin."""
 
 NOWHERE: Sink = _Refusing(RuntimeError, "nothing is recorded: the run could not begin; see the warning at the start")
 """The sink if the run could not begin; it refuses records, so that they are counted."""

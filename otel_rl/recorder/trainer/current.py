@@ -53,7 +53,7 @@ def current() -> Run | None:
 
     It is the same in all threads and contexts.
     """
-    for run in (*_open,):  # a copy: another thread may end one
+    for run in open_runs():
         if not run._end.is_over:
             return run
     return None
@@ -64,6 +64,17 @@ def add(run: Run) -> None:
     _open.append(run)
 
 
+def open_runs() -> tuple[Run, ...]:
+    """Return the runs that this process records, the oldest first."""
+    # A copy: another thread may end one.
+    return (*_open,)
+
+
+def forget(run: Run) -> None:
+    """Leave a run to the process that began it."""
+    _open.remove(run)
+
+
 def is_open(run: Run | None) -> bool:
     """Return whether this process records a run."""
     return run is not None and not run._end.is_over and run in _open
@@ -71,7 +82,7 @@ def is_open(run: Run | None) -> bool:
 
 def forget_ended() -> None:
     """Forget the runs that have ended: a process may record thousands."""
-    for run in (*_open,):
+    for run in open_runs():
         if run._end.is_over and run in _open:
             _open.remove(run)
 
@@ -90,18 +101,18 @@ def end_with_process(_pid: int) -> None:
 
 
 def _at_exit() -> None:
-    for run in (*_open,):
+    for run in open_runs():
         run._end.at_exit()
 
 
 def _in_child() -> None:
-    for run in (*_open,):
+    for run in open_runs():
         run._end.in_child()
 
 
 def end_by_status(status: int) -> None:
     """End the runs of this process, which exits with this status without anything else that runs at an exit."""
-    for run in (*_open,):
+    for run in open_runs():
         run._end.end(0, None, ending_by_status(status & 0xFF))
 
 
@@ -115,15 +126,10 @@ def steps_of(run: Run) -> Steps:
     return run._steps
 
 
-def _silence_child() -> None:
+def _renew_turn() -> None:
     global _turn
-    _turn = _Turn()  # another thread of the parent may have had it
-    for run in _open:
-        run._recorder.go_silent()
-        run._session.leave_to_parent()
-    _open.clear()
+    _turn = _Turn()
 
 
-# A forked child has the same mapped segment, and would write over the records of its parent
-# (recorder/trainer/test_processes.py).
-os.register_at_fork(after_in_child=_silence_child)
+# Another thread of the parent may have had the turn at the fork (recorder/trainer/test_beginnings.py).
+os.register_at_fork(after_in_child=_renew_turn)

@@ -137,6 +137,10 @@ class Unrecorded:
     def leave_to_parent(self) -> None:
         """Do nothing: no signal is watched."""
 
+    def for_child(self) -> Unrecorded:
+        """Return this session: a forked child records nothing either."""
+        return self
+
     def write_end(self, _end: Finished) -> bool:
         """Write nothing."""
         return False

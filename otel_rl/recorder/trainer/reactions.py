@@ -46,7 +46,7 @@ class Reactions:
 
     def react(self) -> None:
         """Call the functions with the events that are new in the file; without new ones, it is one `stat`."""
-        if self._is_inside or self._recorder.is_silent:  # a function that begins a step; a forked child
+        if self._is_inside:  # a function that begins a step
             return
         self._is_inside = True
         try:

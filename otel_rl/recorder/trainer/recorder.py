@@ -38,14 +38,14 @@ from otel_rl.recorder.journal.records import (
     StepEnded,
     encodable_value,
 )
-from otel_rl.recorder.journal.sink import CLOSED, SILENCE, ClosedError, Sink
+from otel_rl.recorder.journal.sink import CLOSED, ClosedError, Sink
 from otel_rl.recorder.journal.writer import TooLargeError
-from otel_rl.recorder.settings.settings import Memory
 from otel_rl.semconv import EVENT_MEMORY_EXHAUSTED, PHASE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from otel_rl.recorder.settings.settings import Memory
     from otel_rl.recorder.trainer.opening import Unrecorded
     from otel_rl.recorder.trainer.session import Session
 
@@ -204,20 +204,9 @@ class Recorder:
         """How far the journal is: it shows whether the run went on after an exception."""
         return getattr(self._journal, "position", None)
 
-    @property
-    def is_silent(self) -> bool:
-        """If true, this is a forked child, which records nothing."""
-        return self._journal is SILENCE
-
     def close(self) -> None:
         """Refuse and count all further records."""
         self._journal = CLOSED
-
-    def go_silent(self) -> None:
-        """Stop recording: this is a forked child, and the journal belongs to its parent."""
-        self._journal = SILENCE
-        self.ids = RandomIds()
-        self.devices = Devices(self.write, self.refuse, Memory(), modules={})
 
 
 def times(count: int) -> str:

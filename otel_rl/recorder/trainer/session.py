@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 logger = log_of("otel_rl")
 _warnings = Occasional(logger)
 _CHECK_S = 1.0
+WORKER = "worker"
+"""The role of a child of a rank that is given none."""
 NEVER = sys.maxsize
 """The time of the next check if there is none; an integer, as it is compared with each record."""
 _FIRST_PAUSE_S = 0.5
@@ -148,6 +150,15 @@ class Session:
     def leave_to_parent(self) -> None:
         """Leave the signals alone: this is a forked child."""
         self._signals.close(in_child=True)
+
+    def for_child(self) -> Session:
+        """Begin the recording of a forked child, as a worker of the run.
+
+        Raises:
+            OSError: Its journal cannot be made.
+            SettingsError: The machine does not allow it.
+        """
+        return Session(msgspec.structs.replace(self.settings, role=WORKER, rank=0, world_size=1))
 
     def check(self) -> None:
         """Check the journal and the agent: 50 µs, once a second, on the trainer's thread. It does not raise."""

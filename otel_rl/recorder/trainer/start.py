@@ -15,7 +15,8 @@ from otel_rl.recorder.files.processes import hold_standard_descriptors
 from otel_rl.recorder.settings.loading import load, unknown_setting
 from otel_rl.recorder.settings.otel_environment import sdk_is_disabled
 from otel_rl.recorder.settings.settings import Settings
-from otel_rl.recorder.trainer.current import add, current, end_with_process, forget_ended, is_open, turn
+from otel_rl.recorder.trainer.current import add, current, end_with_process, forget, forget_ended, is_open, turn
+from otel_rl.recorder.trainer.forked import is_inherited
 from otel_rl.recorder.trainer.run import Run
 
 if TYPE_CHECKING:
@@ -99,9 +100,12 @@ def init(
                 if given and present._steps.last is not None:
                     _warnings.warn(f"init() again: run {present.id} has steps, and goes on; {_AGAIN}")
                 return present
-            if not present._steps.training_ended:
+            if is_inherited(present):  # this forked child begins a run of its own
+                forget(present)
+            elif not present._steps.training_ended:
                 raise SettingsError(f"run {present.id} is being recorded in this process; {_FIX}")
-            present.finish()
+            else:
+                present.finish()
         return _begin(given, alone=True)
 
 

@@ -84,6 +84,12 @@ class Steps:
         if self.open is step:
             self.open = None
 
+    def leave_to_parent(self) -> None:
+        """Leave the open step to the parent, which ends it: this is a forked child, which logs into it."""
+        if self.open is not None:
+            self.open._ended = True
+        self.open = self.reactions = None
+
     def enter_refused(self, step: StepSpan) -> None:
         """Register that the trainer enters a step that is refused."""
         self._refused[step] = _refused_here.get()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from functools import partial
 from pathlib import Path
 
@@ -53,3 +54,18 @@ def test_a_run_and_a_logger_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert recording.run is run
     assert found is run or "is being recorded in this process" in str(found)
     assert len(runs_in(tmp_path)) == 1
+
+
+def test_a_tracker_in_a_forked_worker(tmp_path: Path, records_of: RecordsOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker's values for the tracker are in the run of its parent; the worker begins none."""
+    monkeypatch.setenv("OTEL_RL_AGENT", "off")
+    tracker = _TrackerRecorder("tensorboard")
+    tracker.record({"loss": 1.0}, 0)
+    worker = multiprocessing.get_context("fork").Process(target=tracker.record, args=({"score": 2.0}, 1))
+    worker.start()
+    worker.join()
+    run = otel_rl.current()
+
+    assert run is not None
+    assert logged(records_of(run, "worker")) == [(1, {"score": 2.0})]
+    assert len(runs_in(tmp_path / "runs")) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,12 +41,3 @@ def test_the_end_of_one_ends_nothing_of_the_other(recording: Run, beside: Run) -
     assert not is_open(recording)
     beside.finish(0)
     assert otel_rl.current() is None
-
-
-def test_a_forked_child_has_none(recording: Run, beside: Run) -> None:
-    """It would write over the records of its parent."""
-    child = os.fork()
-    if not child:
-        os._exit(0 if otel_rl.current() is None and not is_open(beside) else 1)
-
-    assert os.waitpid(child, 0)[1] == 0
