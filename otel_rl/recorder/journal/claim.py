@@ -46,7 +46,19 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 class HeldError(UnavailableError):
-    """A running process holds the journal of this rank or role."""
+    """A running process holds the journal of this rank or role.
+
+    Attributes:
+        holder: Its pid, on its host; `None` if that is unknown.
+    """
+
+    holder: int | None = None
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    host: str
+    pid: int
+    time: int
 
 
 class Claim:
@@ -110,7 +122,7 @@ def claim_journal(
     make_directory(fresh)
     lock = Lock(fresh)
     try:
-        owner = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time_ns()}
+        owner = _Owner(socket.gethostname(), os.getpid(), time.time_ns())
         write_first(fresh / _OWNER, msgspec.json.encode(owner))  # for people who look into the directory
         # The next process must see this one as running: it decides when this journal has its name and is locked.
         with Lock(journals, patience=LONG_S):
@@ -135,21 +147,36 @@ def claim_journal(
         raise
 
 
-def claim_role(journals: Path, role: str, decide: Callable[[], int] = lambda: 0) -> tuple[Claim, int]:
-    """Claim a journal for a process of a role, and return the claim and the process's number among the running ones."""
-    for number in itertools.count():
+def claim_role(
+    journals: Path,
+    role: str,
+    decide: Callable[[], int] = lambda: 0,
+    *,
+    first: int = 0,
+    stride: int = 1,
+    attempts: Path | None = None,
+    entry: Noted = Noted(),  # noqa: B008 - it is immutable
+) -> tuple[Claim, int]:
+    """Claim a journal for a process of a role; return the claim and the process's number.
+
+    It is the first number that no running process has, of `first`, `first + stride` and so on.
+    """
+    for number in itertools.count(first, stride):
         with suppress(HeldError):
-            return claim_journal(journals, label(role, number), decide=decide), number
+            return claim_journal(journals, label(role, number), attempts, entry=entry, decide=decide), number
     raise AssertionError("there is always another number")
 
 
 def _check_free(journals: Path, who: str) -> None:
     for path in journals.iterdir():
         if is_journal(path.name) and who_of(path.name) == who and is_held(path):
-            raise HeldError(
+            error = HeldError(
                 f"{path.name.rpartition('.')[0]} in {journals} is being recorded by another process: "
                 "give each process its own rank= (or RANK), or a role="
             )
+            owner = read_json(path / _OWNER, _Owner)
+            error.holder = owner.pid if owner is not None and owner.host == socket.gethostname() else None
+            raise error
 
 
 def noted(attempts: Path) -> dict[str, set[str]]:

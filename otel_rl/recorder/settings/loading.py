@@ -24,7 +24,8 @@ from otel_rl.recorder.files.own_files import ForeignError, read_found
 from otel_rl.recorder.secrets import REDACTED, is_secret
 from otel_rl.recorder.settings import head
 from otel_rl.recorder.settings.conversion import convert
-from otel_rl.recorder.settings.launcher import find_place, parent_job
+from otel_rl.recorder.settings.joining import PARENT_VARIABLE, WORKER, find_parent, own_place, without_inherited
+from otel_rl.recorder.settings.launcher import parent_job
 from otel_rl.recorder.settings.settings import (
     CAPTURE_VARIABLE,
     GROUPS,
@@ -32,6 +33,7 @@ from otel_rl.recorder.settings.settings import (
     MARK_VARIABLE,
     SECRET_OPTIONS_VARIABLE,
     JobSettings,
+    NewSettings,
     Settings,
 )
 
@@ -48,6 +50,7 @@ _OTHER_VARIABLES = (
     CAPTURE_VARIABLE,
     *head.VARIABLES,
     SECRET_OPTIONS_VARIABLE,
+    PARENT_VARIABLE,
 )
 _VARIABLES = {"id": "OTEL_RL_RUN_ID", "hardware.enabled": "OTEL_RL_HARDWARE"}
 """The variables that are not called like their setting."""
@@ -90,10 +93,11 @@ def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = Non
         SettingsError: A setting is unknown or invalid, or contradicts another.
     """
     environ = os.environ if environ is None else environ
-    place = msgspec.structs.asdict(find_place(environ))
+    place, launched_parent = own_place(environ)
+    environ, numbered_parent = without_inherited(environ)
     path, in_file = _from_file(environ)
     layers: dict[str, Mapping[str, object]] = {  # a later one wins
-        _LAUNCHER: {name: value for name, value in place.items() if name != "node"},
+        _LAUNCHER: {name: value for name, value in msgspec.structs.asdict(place).items() if name != "node"},
         path: _flat(in_file, path),
         _ENVIRONMENT: _from_environment(environ),
         "OpenTelemetry": _otel_sampler(environ),
@@ -108,12 +112,32 @@ def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = Non
                 from_text = source not in (_KEYWORD, _LAUNCHER)
                 chosen[name] = convert(value, known_settings()[name].kind, label, from_text=from_text)
                 sources[name] = source
+    if (parent := find_parent(environ)) is not None:
+        is_parent = f"rank{chosen.get('rank', 0)}" == parent.rank or launched_parent or numbered_parent
+        if is_parent and not chosen.get("role") and sources.get("rank") != _KEYWORD:
+            chosen["role"] = WORKER
+        _warn_of_another_run(chosen, sources, layers[_ENVIRONMENT])
     if "id" not in chosen and sources.get("world_size") == _LAUNCHER and chosen["world_size"] > 1:
         chosen["id"] = _id_of_this_machine(chosen, environ)
         sources["id"] = _LAUNCHER
     if not chosen.get("head") and not chosen.get("local_world_size") and chosen.get("world_size", 1) > 1:
         chosen["local_world_size"] = chosen["world_size"]  # one machine has all ranks
-    return _complete(_grouped(chosen, JobSettings if sources.get("id") == _LAUNCHER else Settings))
+    kind = JobSettings if sources.get("id") == _LAUNCHER else Settings if "id" in chosen else NewSettings
+    return _complete(_grouped(chosen, kind))
+
+
+def _warn_of_another_run(chosen: Mapping[str, object], sources: Mapping[str, str], told: Mapping[str, object]) -> None:
+    """Warn if the keywords of a process that was asked to join a run are those of another one."""
+    identity = ("id", "project", "name", "dir")
+    others = [
+        name for name in identity if sources.get(name) == _KEYWORD and chosen[name] != told.get(name, chosen[name])
+    ]
+    if others:
+        given = ", ".join(label_of(name, chosen[name]) for name in others)
+        _warnings.warn(
+            f"init({given}) begins another run than {told.get('id')}, which run.environment() asks this process to "
+            f"join: leave {' and '.join(others)} out to join it"
+        )
 
 
 def set_outside(environ: Mapping[str, str] | None = None) -> set[str]:

@@ -236,6 +236,10 @@ class JobSettings(Settings, frozen=True, kw_only=True):
     """Settings whose `id` is the launcher's identity of a job, in which there may be several runs."""
 
 
+class NewSettings(Settings, frozen=True, kw_only=True):
+    """Settings whose `id` is a random one, as nobody gave any."""
+
+
 GROUPS: dict[str, type[msgspec.Struct]] = {
     group.__name__.lower(): group for group in (Rows, Traces, Flops, Hardware, Memory, Redact)
 }

@@ -26,6 +26,7 @@ from otel_rl.recorder.journal.sink import NOWHERE, Sink
 from otel_rl.recorder.secrets import REDACTED, redacted
 from otel_rl.recorder.settings.given import function_at
 from otel_rl.recorder.settings.settings import Settings
+from otel_rl.recorder.trainer.descent import as_worker, in_place_of_rerun, is_worker_of
 from otel_rl.recorder.trainer.session import NEVER, Session
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def open_session(settings: Settings) -> Session | Unrecorded:
     asked, problems = _named_without_secrets(settings), list[str]()
     if instead is not None:
         return instead(asked)
+    asked, taken = in_place_of_rerun(asked), None
     while True:
         chosen, least = find_run(asked)
         try:
@@ -62,8 +64,15 @@ def open_session(settings: Settings) -> Session | Unrecorded:
                 raise
             if settings.strict:
                 raise error if isinstance(error, SettingsError) else _unavailable(settings, error) from error
+            if isinstance(error, HeldError) and is_worker_of(chosen, error):
+                asked = as_worker(chosen)
+                continue
             problems.append(text_of(error))
-            another = _another_id(chosen) if isinstance(error, HeldError) else _elsewhere(settings, asked, problems)
+            if isinstance(error, HeldError):
+                taken = taken or chosen
+                another: Settings | None = _another_id(taken, chosen)
+            else:
+                another = _elsewhere(settings, asked, problems)
             if another is None:
                 logger.warning("run %s is not recorded: %s", chosen.id, "; ".join(problems))
                 return Unrecorded(chosen)
@@ -89,11 +98,16 @@ def _named_without_secrets(settings: Settings) -> Settings:
     return replace(settings, **clean)
 
 
-def _another_id(held: Settings) -> Settings:
-    """Return the settings with the next id that this rank has not used, so that all ranks agree on it."""
+def _another_id(first: Settings, held: Settings) -> Settings:
+    """Return the settings with the next id that this rank has not used, so that all ranks agree on it.
+
+    Args:
+        first: The settings whose id the others begin with.
+        held: The settings of the run that another process records.
+    """
     who, plain = label(held.role, held.rank), Settings(**asdict(held))
     for number in count(2):
-        another = renamed(plain, f"{held.id}-{number}")
+        another = renamed(plain, f"{first.id}-{number}")
         seen = newest(directories.at(directories.place_of(another)), who)
         if seen is None or not seen.had_own:
             return another

@@ -7,6 +7,7 @@ After `init`, nothing here raises into the trainer: calls that cannot be served 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import nullcontext
 from functools import partial
@@ -32,6 +33,7 @@ from otel_rl.recorder.journal.records import (
     Tabled,
 )
 from otel_rl.recorder.secrets import redacted_name
+from otel_rl.recorder.settings.joining import PARENT_VARIABLE, for_children
 from otel_rl.recorder.trainer.arguments import (
     column_names,
     cut_name,
@@ -454,7 +456,8 @@ class Run(WithHabits):
         """Return environment variables with which another process joins this run, under the current span.
 
         Use them for `subprocess`, multiprocessing, or Ray's `runtime_env={"env_vars": run.environment()}`. The other
-        process calls `init(role="reward")`, or with another role.
+        process calls `init(role="reward")`, or with another role; without one, a child of a rank is a `worker`. The
+        launcher's variables that it inherits do not count, and processes with a role are numbered.
         """
         if _extra or _unknown:
             refuse_extra(self._recorder, "environment", _extra, _unknown)
@@ -464,6 +467,7 @@ class Run(WithHabits):
             "OTEL_RL_DIR": str(Path(chosen.dir).absolute()),
             "OTEL_RL_PROJECT": chosen.project,
             "OTEL_RL_NAME": chosen.name,
+            PARENT_VARIABLE: for_children("" if chosen.role else self._session.label, os.environ),
         }
         if chosen.head:
             variables["OTEL_RL_HEAD"] = chosen.head

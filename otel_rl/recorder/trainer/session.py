@@ -32,6 +32,7 @@ from otel_rl.recorder.journal.records import Started
 from otel_rl.recorder.journal.segments import START
 from otel_rl.recorder.journal.writer import Writer
 from otel_rl.recorder.settings import otel_environment
+from otel_rl.recorder.settings.joining import WORKER
 from otel_rl.recorder.trainer.manifest import manifest_of, own_exporters, warn_of_unserved, with_a_head
 from otel_rl.recorder.trainer.questions import Questions
 
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 logger = log_of("otel_rl")
 _warnings = Occasional(logger)
 _CHECK_S = 1.0
-WORKER = "worker"
-"""The role of a child of a rank that is given none."""
 NEVER = sys.maxsize
 """The time of the next check if there is none; an integer, as it is compared with each record."""
 _FIRST_PAUSE_S = 0.5
@@ -83,11 +82,15 @@ class Session:
         try:
             place, start = self.directory, this_start(settings)
             decide = partial(join, place, start, least)
-            if settings.role and settings.world_size == 1:  # its number among several is not given
-                self._claim, rank = claim_role(place.journals, settings.role, decide)
+            noted = start.noted(place.host)
+            if settings.role:  # a number that is taken may be inherited: the next one that no other rank's child has
+                first, stride = settings.rank, settings.world_size
+                attempts = place.attempts if stride > 1 else None  # otherwise the number is not given
+                self._claim, rank = claim_role(
+                    place.journals, settings.role, decide, first=first, stride=stride, attempts=attempts, entry=noted
+                )
                 self.settings = settings = msgspec.structs.replace(settings, rank=rank)
             else:
-                noted = start.noted(place.host)
                 self._claim = claim_journal(place.journals, start.who, place.attempts, entry=noted, decide=decide)
         except OSError as error:
             raise directories.unwritable(settings.dir, self.directory.journals, error) from error
