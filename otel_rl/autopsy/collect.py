@@ -17,7 +17,7 @@ from otel_rl.recorder.directory import directory as directories
 from otel_rl.recorder.files.atomic_files import read_shown_json
 from otel_rl.recorder.files.locks import is_held
 from otel_rl.recorder.files.signals import stacks_of
-from otel_rl.recorder.journal.claim import is_journal, process_in, who_of
+from otel_rl.recorder.journal.claim import JournalOwner, is_journal, process_in, who_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,13 +34,6 @@ _SETTLED_S = 2.0
 _CLOCKS_DIFFER_S = 2.0
 _OWN = ("otel_rl.recorder.agent", "otel_rl/recorder/agent", "otel_rl.autopsy", "otel-rl ")
 _NOT_PYTHON = "it does not record"
-
-
-class _Owner(msgspec.Struct):
-    """The part of `owner.json` of a journal that is needed."""
-
-    pid: int
-    time: int = 0
 
 
 class _RecordingProcess(NamedTuple):
@@ -128,7 +121,7 @@ def _recorders(run: Path, missing: list[str], hidden: list[int]) -> Iterable[_Re
         for journal in sorted(directory.journals.glob("*")):
             if not is_journal(journal.name) or not is_held(journal):
                 continue
-            owner = read_shown_json(journal / "owner.json", _Owner)
+            owner = read_shown_json(journal / "owner.json", JournalOwner)
             who = who_of(journal.name)
             if owner is None:
                 missing.append(f"{who}: its process is unknown")

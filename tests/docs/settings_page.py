@@ -61,6 +61,7 @@ _OTHERS = """
 | variable | meaning |
 |---|---|
 | `OTEL_RL_CONFIG_FILE` | The settings file. |
+| `OTEL_RL_PARENT` | The rank that a child joins, and the place that its launcher gave it; `run.environment()` has it. |
 | `OTEL_RL_TOKEN` | Bearer token; that for scraping follows from it. Addresses that other machines reach need it. |
 | `OTEL_RL_TOKEN_FILE` | File with such tokens, from `otel-rl token FILE`; by default `~/.config/otel-rl/token`. |
 | `OTEL_RL_SECRET_OPTIONS` | JSON object with secret options of exporters; otel-rl sets it for the agent. |

@@ -55,10 +55,12 @@ class HeldError(UnavailableError):
     holder: int | None = None
 
 
-class _Owner(msgspec.Struct, frozen=True):
-    host: str
+class JournalOwner(msgspec.Struct, frozen=True):
+    """The process that made a journal, as `owner.json` in it has it."""
+
     pid: int
-    time: int
+    time: int = 0  # Unix time in nanoseconds
+    host: str = ""
 
 
 class Claim:
@@ -122,7 +124,7 @@ def claim_journal(
     make_directory(fresh)
     lock = Lock(fresh)
     try:
-        owner = _Owner(socket.gethostname(), os.getpid(), time.time_ns())
+        owner = JournalOwner(os.getpid(), time.time_ns(), socket.gethostname())
         write_first(fresh / _OWNER, msgspec.json.encode(owner))  # for people who look into the directory
         # The next process must see this one as running: it decides when this journal has its name and is locked.
         with Lock(journals, patience=LONG_S):
@@ -174,7 +176,7 @@ def _check_free(journals: Path, who: str) -> None:
                 f"{path.name.rpartition('.')[0]} in {journals} is being recorded by another process: "
                 "give each process its own rank= (or RANK), or a role="
             )
-            owner = read_json(path / _OWNER, _Owner)
+            owner = read_json(path / _OWNER, JournalOwner)
             error.holder = owner.pid if owner is not None and owner.host == socket.gethostname() else None
             raise error
 

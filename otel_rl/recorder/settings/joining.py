@@ -1,4 +1,4 @@
-"""A process that joins the run of another one: `Run.environment` tells it who its parent is.
+"""A process that joins the run of another one: it has its parent from `Run.environment`.
 
 A child inherits the variables by which its parent has a rank (`RANK`, `SLURM_PROCID`, `OTEL_RL_RANK`). They are the
 place of the parent, so they count only if another launcher has set them to something else since.

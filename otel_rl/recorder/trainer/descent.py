@@ -25,6 +25,7 @@ from otel_rl.recorder.settings.settings import JobSettings, NewSettings, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from otel_rl.recorder.journal.claim import HeldError
 
@@ -63,11 +64,11 @@ def as_worker(settings: Settings) -> Settings:
 
 def _imports_main() -> bool:
     """Return whether this is called while a child of multiprocessing imports the script of its parent."""
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__mp_main__":
             return True
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return False
 
 

@@ -59,9 +59,10 @@ def test_a_run_and_a_logger_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_tracker_in_a_forked_worker(tmp_path: Path, records_of: RecordsOf, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker's values for the tracker are in the run of its parent; the worker begins none."""
     monkeypatch.setenv("OTEL_RL_AGENT", "off")
-    tracker = _TrackerRecorder("tensorboard")
-    tracker.record({"loss": 1.0}, 0)
-    worker = multiprocessing.get_context("fork").Process(target=tracker.record, args=({"score": 2.0}, 1))
+    tracker = Tracker("tensorboard")
+    tracked = tracker.run("a run", tracker)
+    tracker.record(tracked, {"loss": 1.0}, 0)
+    worker = multiprocessing.get_context("fork").Process(target=tracker.record, args=(tracked, {"score": 2.0}, 1))
     worker.start()
     worker.join()
     run = otel_rl.current()
