@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from otel_rl.frameworks.patches import Patches, harmless
 from otel_rl.frameworks.tracker import Tracker, on_step
+from otel_rl.frameworks.tracker_runs import TRACKER_RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from otel_rl.frameworks.tracker_runs import TrackerRun
+    from otel_rl.frameworks.tracker_run import TrackerRun
 
 __all__ = ["on_step"]
 _NO_NUMBERS = ("audio", "figure", "histogram", "image", "images", "mesh", "text", "video")
@@ -70,7 +71,7 @@ def patch_summary_writer(module: Any, patches: Patches) -> None:
 
     def begin(writer: Any, given: dict[str, Any]) -> None:
         if not hparams_of:
-            run_of(writer)
+            TRACKER_RUNS.make_way(run_of(writer))
 
     patches.wrap(module, "SummaryWriter.add_hparams", hparams)
     for name, arguments, observed in (

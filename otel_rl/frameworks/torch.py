@@ -19,6 +19,7 @@ from otel_rl.frameworks.instrument import active
 from otel_rl.frameworks.loop_counter import LoopCounter, usual_counter
 from otel_rl.frameworks.patches import harmless
 from otel_rl.frameworks.recording import Recording
+from otel_rl.frameworks.tracker_runs import TRACKER_RUNS
 from otel_rl.frameworks.unnumbered import UnnumberedWork
 from otel_rl.recorder.trainer.current import steps_of
 from otel_rl.semconv.frameworks import hooked
@@ -64,6 +65,7 @@ class _TrainingLoop:
             run = otel_rl.current()
             if run is not None and steps_of(run).last_begun >= 0:
                 return
+            TRACKER_RUNS.begin_newest()  # which has a name and a project
             self._begin_training(Recording(self))
         if (recording := self._recording) is None:
             return

@@ -21,7 +21,7 @@ from otel_rl.recorder.trainer.current import recorder_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from otel_rl.frameworks.tracker_runs import Home, TrackerRun
+    from otel_rl.frameworks.tracker_run import Home, TrackerRun
 
 logger = log_of("otel_rl")
 on_step: list[Callable[[int], None]] = []

@@ -13,7 +13,7 @@ from otel_rl.frameworks.wandb_axes import Axes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from otel_rl.frameworks.tracker_runs import TrackerRun
+    from otel_rl.frameworks.tracker_run import TrackerRun
 
 
 class _WandbRuns:

@@ -1,4 +1,4 @@
-"""Values of a tracker that are not logged: its configuration, parameters, tags, summary and name."""
+"""Programs of real trackers: what they keep beyond what is logged, and the phases of trials."""
 
 from __future__ import annotations
 
@@ -73,7 +73,13 @@ def kept(directory: Path, tracker: str, program: str, **environment: str) -> tup
     command = [sys.executable, "-m", "otel_rl.cli", "run", "--capture", tracker, "--", sys.executable, "-c", program]
     run(command, directory, **off, **quiet | environment)
     (info,) = directory.glob("runs/*/*/run.json")
-    (journal,) = info.parent.rglob("journals/rank0.attempt0.*")
+    values, params = records(info.parent)
+    return json.loads(info.read_text())["name"], values, params
+
+
+def records(run_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the values by name and step, and the parameters, of the journal of a run."""
+    (journal,) = run_dir.rglob("journals/rank0.attempt0.*")
     values: dict[str, Any] = {}
     params: dict[str, Any] = {}
     reader = Reader(journal, AnyRecord)
@@ -84,7 +90,7 @@ def kept(directory: Path, tracker: str, program: str, **environment: str) -> tup
             if isinstance(record, Configured):
                 params |= record.values
     reader.close()
-    return json.loads(info.read_text())["name"], values, params
+    return values, params
 
 
 @pytest.mark.parametrize("tracker", [pytest.param(name, marks=needs(name)) for name in _PROGRAMS])
@@ -106,3 +112,31 @@ def test_a_tracker_that_is_switched_off(way: dict[str, str], tmp_path: Path) -> 
 
     assert values == _VALUES["wandb"]
     assert {key: params.get(key) for key in _PARAMS["wandb"]} == _PARAMS["wandb"]
+
+
+_TRIALS = """
+import torch
+from torch.utils.tensorboard import SummaryWriter
+for trial in range(2):
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    writer = SummaryWriter(f"tb/trial{trial}")
+    for global_step in range(3):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        writer.add_scalar("loss", 10.0 * trial + global_step, global_step)
+    writer.close()
+"""
+
+
+@needs("tensorboard")
+def test_trials_of_a_plain_loop(tmp_path: Path) -> None:
+    """Each trial is a run, though its first phase begins before its first value."""
+    command = [sys.executable, "-m", "otel_rl.cli", "run", "--instrument", "torch", "--capture", "tensorboard", "--"]
+    run([*command, sys.executable, "-c", _TRIALS], tmp_path, OTEL_RL_AGENT="off", OTEL_RL_HARDWARE="false")
+    runs = sorted(tmp_path.glob("runs/*/*/run.json"), key=lambda path: path.parent.name)
+
+    assert [json.loads(info.read_text())["name"] for info in runs] == ["trial0", "trial1"]
+    assert [records(info.parent)[0] for info in runs] == [
+        {f"loss@{step}": 10.0 * trial + step for step in range(3)} for trial in range(2)
+    ]

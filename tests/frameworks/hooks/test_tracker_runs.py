@@ -12,7 +12,8 @@ import pytest
 
 import otel_rl
 from otel_rl.frameworks.tracker import Tracker
-from otel_rl.frameworks.tracker_runs import TRACKER_RUNS, TrackerRun
+from otel_rl.frameworks.tracker_run import TrackerRun
+from otel_rl.frameworks.tracker_runs import TRACKER_RUNS
 from otel_rl.recorder.journal.records import Configured, Logged
 from otel_rl.recorder.trainer.current import recorder_of
 from otel_rl.recorder.trainer.run import Run
