@@ -72,7 +72,9 @@ def patch(module: Any, patches: Patches) -> None:
     def begin(accelerator: Any, given: dict[str, Any]) -> None:
         if accelerator.is_main_process and not _has_tracker(accelerator):
             project = str(given.get("project_name", ""))
-            recordings.begin(accelerator, given.get("config"), trainer=accelerator, project=project)
+            of_trackers = (given.get("init_kwargs") or {}).values()
+            name = next((str(options["name"]) for options in of_trackers if options.get("name")), "")
+            recordings.begin(accelerator, given.get("config"), trainer=accelerator, project=project, name=name)
 
     def log(accelerator: Any, given: dict[str, Any]) -> None:
         recordings.log(accelerator, given["values"], given.get("step"))
@@ -81,7 +83,7 @@ def patch(module: Any, patches: Patches) -> None:
     def end(accelerator: Any, given: dict[str, Any]) -> None:
         recordings.finish(accelerator)
 
-    patches.observe(module, "Accelerator.init_trackers", ("project_name", "config"), begin)
+    patches.observe(module, "Accelerator.init_trackers", ("project_name", "config", "init_kwargs"), begin)
     patches.observe(module, "Accelerator.log", ("values", "step"), log)
     patches.observe(module, "Accelerator.end_training", (), end, first=True)
 

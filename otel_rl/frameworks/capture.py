@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from otel_rl.frameworks.patches import Patches, harmless
 from otel_rl.frameworks.tracker import Tracker, on_step
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from otel_rl.frameworks.tracker_run import TrackerRun
 
 __all__ = ["on_step"]
+_SECONDS = "time"
+"""The end of the tag of a value that is drawn over seconds, too."""
 _NO_NUMBERS = ("audio", "figure", "histogram", "image", "images", "mesh", "text", "video")
 """Other things that a `SummaryWriter` adds."""
 _OF_MLFLOW = ("mlflow.", "system/")
@@ -30,6 +33,7 @@ _OF_MLFLOW = ("mlflow.", "system/")
 def patch_summary_writer(module: Any, patches: Patches) -> None:
     """Record what goes through a `SummaryWriter`: scalars, without a step at step 0, and hyper-parameters."""
     tracker = Tracker("tensorboard")
+    steps_of: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
     hparams_of: list[Any] = []  # the writers whose `add_hparams` runs, which makes another writer
 
     def run_of(writer: Any) -> TrackerRun:
@@ -38,11 +42,16 @@ def patch_summary_writer(module: Any, patches: Patches) -> None:
     def record(writer: Any, values: Mapping[str, Any], step: Any) -> None:
         if not hparams_of:
             # The writer cuts a fraction off, as of `10.7`.
-            tracker.record(run_of(writer), values, 0 if step is None else int(step))
+            tracker.record(run_of(writer), values, 0 if step is None else int(step), own=step is None)
 
     def scalar(writer: Any, given: dict[str, Any]) -> None:
-        value = given["scalar_value"]
-        record(writer, {str(given["tag"]): float(value) if isinstance(value, str) else value}, given.get("global_step"))
+        value, tag, step = given["scalar_value"], str(given["tag"]), given.get("global_step")
+        steps = steps_of.setdefault(writer, {})
+        drawn, _, axis = tag.rpartition("/")
+        if axis == _SECONDS and drawn in steps:
+            step = steps[drawn]  # the same value, drawn a second time over seconds: rsl_rl
+        steps[tag] = step
+        record(writer, {tag: float(value) if isinstance(value, str) else value}, step)
 
     def scalars(writer: Any, given: dict[str, Any]) -> None:
         record(writer, {str(given["main_tag"]): dict(given["tag_scalar_dict"])}, given.get("global_step"))
@@ -137,7 +146,7 @@ def patch_mlflow(module: Any, patches: Patches) -> None:
         run = of(run_id)
         run.users.add(run)
         counts = not all(name.startswith(_OF_MLFLOW[1]) for name in values)
-        tracker.record(run, values, 0 if step is None else step, counts=counts)
+        tracker.record(run, values, 0 if step is None else step, counts=counts, own=step is None)
 
     def metric(client: Any, given: dict[str, Any]) -> None:
         record(given["run_id"], {str(given["key"]): given["value"]}, given.get("step"))
@@ -192,7 +201,9 @@ def patch_swanlab(module: Any, patches: Patches) -> None:
         step = given.get("step")
         if run.mode == "disabled":
             tracker.say_off()
-        tracker.record(of(run), given.get("data") or {}, run._ctx._global_step if step is None else step)
+        tracker.record(
+            of(run), given.get("data") or {}, run._ctx._global_step if step is None else step, own=step is None
+        )
 
     def finish(run: Any, given: dict[str, Any]) -> None:
         known = of(run)
@@ -216,7 +227,7 @@ def patch_trackio(module: Any, patches: Patches) -> None:
     def log(run: Any, given: dict[str, Any]) -> None:
         step = given.get("step")
         # trackio has counted this call already.
-        tracker.record(of(run), given["metrics"], run._next_step - 1 if step is None else step)
+        tracker.record(of(run), given["metrics"], run._next_step - 1 if step is None else step, own=step is None)
 
     def log_system(run: Any, given: dict[str, Any]) -> None:
         for name in given["metrics"]:

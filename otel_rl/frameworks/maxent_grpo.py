@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import otel_rl
 from otel_rl.frameworks.charted import numbers
 from otel_rl.frameworks.instrument import instrument
+from otel_rl.frameworks.maxent_grpo_slim import chosen_rows
 from otel_rl.frameworks.patches import harmless
 from otel_rl.frameworks.recording import Recordings
 from otel_rl.frameworks.timers import Timers, attribute_of_self
@@ -109,7 +110,7 @@ def patch_learner(module: Any, patches: Patches) -> None:
 
 def _run() -> otel_rl.Run:
     with turn():
-        return otel_rl.current() or otel_rl.init(dialect="maxent_grpo")
+        return otel_rl.current() or otel_rl.init(dialect="maxent_grpo", **chosen_rows())
 
 
 def _for_each_token(payload: Any) -> dict[str, float]:

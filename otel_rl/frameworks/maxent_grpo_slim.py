@@ -1,9 +1,15 @@
-"""MaxEnt-GRPO's slim mode: `rows={"metrics": slim}` leaves out repeated metrics and those of disabled features."""
+"""MaxEnt-GRPO's slim mode: `rows={"metrics": slim}` leaves out repeated metrics and those of disabled features.
+
+`MAXENT_WANDB_METRICS_MODE` or `MAXENT_METRICS_MODE` chooses it too, where the framework's hooks begin the run.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from otel_rl.recorder.settings.loading import set_outside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,3 +55,13 @@ def from_mode(text: str) -> object:
     if word in ("", "full", "all", "default"):
         return "full"
     return slim if word in ("slim", "compact", "minimal", "lite") else None
+
+
+def chosen_rows() -> dict[str, Any]:
+    """Return `rows` of `otel_rl.init` for the mode that MaxEnt-GRPO's variables set, unless the user's settings do.
+
+    Raises:
+        SettingsError: The environment or the file has an unknown setting.
+    """
+    text = os.environ.get("MAXENT_WANDB_METRICS_MODE") or os.environ.get("MAXENT_METRICS_MODE", "")
+    return {"rows": {"metrics": slim}} if from_mode(text) is slim and "rows.metrics" not in set_outside() else {}

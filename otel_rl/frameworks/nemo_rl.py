@@ -123,7 +123,7 @@ class Logger(Backend):
             or None,
             dialect="nemo_rl",
             hardware={
-                "enabled": cfg.get("monitor_gpus"),
+                "enabled": bool(cfg.get("monitor_gpus")),
                 "interval": monitoring.get("collection_interval"),
                 "flush_interval": monitoring.get("flush_interval"),
             },

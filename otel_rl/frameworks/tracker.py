@@ -41,7 +41,7 @@ class Tracker:
 
     def __init__(self, name: str, between: str = "/") -> None:
         self.name, self._between = name, between
-        self._given_up = False
+        self._given_up = self._has_steps = False
         self._said: set[tuple[object, ...]] = set()
 
     def run(
@@ -62,7 +62,9 @@ class Tracker:
         """Return the values under the names of the tracker's charts."""
         return dict(flat(values, between=self._between))
 
-    def record(self, run: TrackerRun, values: Mapping[str, Any], step: object, *, counts: bool = True) -> None:
+    def record(
+        self, run: TrackerRun, values: Mapping[str, Any], step: object, *, counts: bool = True, own: bool = False
+    ) -> None:
         """Record the numbers among the values, and count the others.
 
         Args:
@@ -70,6 +72,7 @@ class Tracker:
             values: Values by name.
             step: Their step.
             counts: If true, the step is one of the training; otherwise it is a counter of the tracker's own.
+            own: If true, the call has no step, and this is the tracker's. It counts until a call has one.
         """
         values = self.flat(values)
         numbers = {name: found for name, value in values.items() if (found := number(value)) is not None}
@@ -82,7 +85,8 @@ class Tracker:
         for name, value in values.items():
             if name not in numbers:
                 self._refuse(home, name, type(value).__name__)
-        if at is not None and counts and home.run is otel_rl.current():
+        self._has_steps |= counts and not own
+        if at is not None and counts and not (own and self._has_steps) and home.run is otel_rl.current():
             for see in on_step:
                 see(at)
         home.log(run, numbers, at)

@@ -19,6 +19,7 @@ from transformers.integrations.integration_utils import rewrite_logs
 import otel_rl
 from otel_rl.frameworks import rollouts
 from otel_rl.frameworks.instrument import instrument
+from otel_rl.frameworks.maxent_grpo_slim import chosen_rows
 from otel_rl.frameworks.patches import Patches, harmless, wrap_method
 from otel_rl.frameworks.recording import Recording, unless_set
 from otel_rl.frameworks.timers import Timers
@@ -149,7 +150,12 @@ class OtelRlCallback(TrainerCallback):  # type: ignore[misc] # mypy does not rea
         self.recording(args).log(rewrite_logs(values), state.global_step)
 
     def _begin(self, args: Any, after: Recording | None = None) -> Recording:
-        self._recording = Recording(self, after, **(unless_set(dialect=imported(sys.modules) or "trl") | self.options))
+        dialect = imported(sys.modules) or "trl"
+        name = args.run_name or ""
+        # Older versions of transformers put the directory there.
+        named = unless_set(dialect=dialect, name="" if name == args.output_dir else name)
+        rows = chosen_rows() if dialect == "maxent_grpo" else {}
+        self._recording = Recording(self, after, **(named | rows | self.options))
         self._recording.run.params(args.to_dict())
         return self._recording
 

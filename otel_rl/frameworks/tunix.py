@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import time
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -20,6 +21,7 @@ from otel_rl.frameworks.patches import Patches
 from otel_rl.frameworks.recording import unless_set
 from otel_rl.frameworks.rollouts import ScoredRollout, record, run_with_texts
 from otel_rl.frameworks.timers import Timers
+from otel_rl.recorder.settings.loading import set_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -145,8 +147,9 @@ def _recorders(options: Any, backends: list[Any]) -> list[Any]:
         return []
     if options is None:
         return [LoggingBackend()]
-    named = unless_set(project=options.project_name, name=options.run_name or "")
-    return [LoggingBackend(dir=options.log_dir, **named)]
+    # As Tunix names its runs of W&B; an id that the user gives is a name too.
+    name = options.run_name or ("" if "id" in set_outside() else time.strftime("%Y-%m-%d_%H-%M-%S"))
+    return [LoggingBackend(dir=options.log_dir, **unless_set(project=options.project_name, name=name))]
 
 
 def _number_of_step(variables: Mapping[str, Any]) -> int:

@@ -49,7 +49,8 @@ class _WandbRuns:
         values = self.tracker.flat(given.get("data") or {})
         known = self.of(run)
         for step, of_step in self.axes(run).by_step(values, given.get("step"), counter).items():
-            self.tracker.record(known, of_step, step)
+            own = step == counter and given.get("step") is None
+            self.tracker.record(known, of_step, step, own=own)
 
     def count(self, run: Any, given: Mapping[str, Any]) -> int:
         """Count the calls of a run that is switched off as W&B counts those of others; return the step of this one."""

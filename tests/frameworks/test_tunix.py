@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 from collections.abc import Iterator
 from importlib import import_module, metadata
 from pathlib import Path
@@ -260,3 +261,18 @@ def test_runs_of_one_name_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         logger.close()
 
     assert len(set(ids)) == 2
+
+
+@pytest.mark.parametrize(("run_id", "name"), [("", r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d"), ("mine", "mine")])
+def test_a_run_without_a_name(run_id: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the time, as Tunix's own runs of W&B have; an id that the user gives is a name too."""
+    from otel_rl.frameworks.tunix import MetricsLogger, MetricsLoggerOptions
+
+    for variable, value in (("OTEL_RL_AGENT", "off"), ("OTEL_RL_RUN_ID", run_id)):
+        monkeypatch.setenv(variable, value)
+    logger = MetricsLogger(MetricsLoggerOptions("own", backend_factories=[Backend]))
+    run = otel_rl.current()
+
+    assert run is not None
+    assert re.fullmatch(name, run._session.settings.name)
+    logger.close()

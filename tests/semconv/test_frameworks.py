@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
 
+from otel_rl.semconv.dialect import dialect_file
+from otel_rl.semconv.frameworks import frameworks, hooked
 from tests.processes import run_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _WITHOUT_FRAMEWORKS = """
 import sys
@@ -53,3 +53,12 @@ def test_another_package(tmp_path: Path) -> None:
     (metadata / "entry_points.txt").write_text("[otel_rl_dialects]\ntoy = toy_dialects\n")
 
     run_python(_WITH_ANOTHER_PACKAGE, tmp_path)
+
+
+def test_the_docs_say_where_names_come_from() -> None:
+    """A row for each framework: its project and name, its configuration, its tags."""
+    guide = (Path(__file__).parents[2] / "docs/how-to/frameworks.md").read_text()
+    (table,) = re.findall(r"## Where names and configuration come from\n(.*?)\n## ", guide, re.DOTALL)
+    entries = [dialect_file(name).framework for name in frameworks() if name not in hooked("tracker")]
+
+    assert {entry["title"] for entry in entries if "title" in entry} <= {*re.findall(r"^\| (.+?) \|", table, re.M)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_rl.frameworks.maxent_grpo_slim import from_mode, slim
+from otel_rl.frameworks.maxent_grpo_slim import chosen_rows, from_mode, slim
 from otel_rl.recorder.agent.steps.trackers import Filter
 from otel_rl.recorder.settings.loading import load
 
@@ -105,3 +105,24 @@ def test_slim_and_a_single_component(values: dict[str, float], expected: set[str
 def test_slim_leaves_out_what_is_switched_off(values: dict[str, float], expected: set[str]) -> None:
     """Metrics of a feature are left out when the feature is off."""
     assert kept(**values) == expected
+
+
+@pytest.mark.parametrize(
+    ("variables", "rows"),
+    [
+        ({"MAXENT_WANDB_METRICS_MODE": " Slim"}, {"rows": {"metrics": slim}}),
+        ({"MAXENT_METRICS_MODE": "compact"}, {"rows": {"metrics": slim}}),
+        ({"MAXENT_WANDB_METRICS_MODE": "full", "MAXENT_METRICS_MODE": "slim"}, {}),
+        ({"MAXENT_METRICS_MODE": "unknown"}, {}),
+        ({"MAXENT_METRICS_MODE": "slim", "OTEL_RL_ROWS_METRICS": "full"}, {}),
+        ({}, {}),
+    ],
+)
+def test_the_variables_of_the_mode(
+    variables: dict[str, str], rows: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They choose the metrics of rows where the hooks begin the run; the user's own settings win."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    assert chosen_rows() == rows

@@ -232,3 +232,13 @@ def test_gpu_monitoring(tmp_path: Path) -> None:
     logger.finish()
 
     assert [agent["hardware"][name] for name in ("enabled", "interval", "flush_interval")] == [False, 5, 20]
+
+
+@pytest.mark.parametrize("monitor", [None, False, True])
+def test_hardware_is_monitored_if_asked(monitor: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NeMo-RL's own logger polls GPUs and the memory of hosts with `monitor_gpus` alone."""
+    monkeypatch.setenv("OTEL_RL_AGENT", "off")
+    logger = Logger({"log_dir": "logs"} | ({} if monitor is None else {"monitor_gpus": monitor}))
+
+    assert logger._recording.run._session.settings.hardware.enabled is bool(monitor)
+    logger.finish()

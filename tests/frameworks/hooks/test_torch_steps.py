@@ -191,3 +191,21 @@ def test_work_that_nothing_is_logged_for(work: Work, log: Log, recording: Run, r
     phases = [one for one in records_of(recording) if isinstance(one, SpanStarted) and one.name == "backward"]
 
     assert [one.step for one in phases] == [7, None]
+
+
+def test_an_axis_of_seconds_is_not_a_step(work: Work, tmp_path: Path, recording: Run, records_of: RecordsOf) -> None:
+    """rsl_rl draws its reward a second time over seconds; without a step, a value is at none of the training."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path / "tb")) as writer:
+        for it in range(3):
+            work()
+            writer.add_scalar("note", 1.0)
+            writer.add_scalar("Train/mean_reward", 0.5, it)
+            writer.add_scalar("Train/mean_reward/time", 0.5, 1000 + 7 * it)
+    recording.finish()
+    records = records_of(recording)
+    steps = {(name, one.step) for one in records if isinstance(one, Logged) for name in one.values}
+
+    assert steps == {("note", 0)} | {(f"Train/mean_reward{end}", it) for end in ("", "/time") for it in range(3)}
+    assert [one.step for one in records if isinstance(one, StepStarted)] == [0, 1, 2]
