@@ -255,6 +255,15 @@ def test_it_can_be_printed(look: Look, report_of: Callable[[str], Path]) -> None
     assert page.locator("#verdict").is_visible()
 
 
+def test_tables_fit_on_paper(look: Look, tmp_path: Path) -> None:
+    """Nobody can scroll there, so that columns of long words are folded."""
+    shape = Shape(steps=6, texts=True, metrics=0, hostile="_long" * 20)
+    write_report(record(tmp_path / "run", shape), tmp_path / "report.html")
+    page = look(tmp_path / "report.html", width=720)
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") == 720
+
+
 def test_without_scripts_the_words_are_there(chromium: Any, report_of: Callable[[str], Path]) -> None:
     """A mail program or a browser without scripts shows the findings and the tables."""
     context = chromium.new_context(java_script_enabled=False)

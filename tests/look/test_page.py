@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import html
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from otel_rl.look.insight import facts_of
 from otel_rl.look.insight.why.conclude import explained_steps
 from otel_rl.look.page.markup import data_block, tag
 from otel_rl.look.page.packed import packed, packed_steps, packed_times
+from otel_rl.look.page.phases import phases_of, waiting_of
 from otel_rl.look.page.report import page_of
+from otel_rl.look.page.steps import StepAxis, steps_of
 from otel_rl.recorder.archive.autopsies import FOLDER, Autopsy, StackGroup, Verdict
 from otel_rl.recorder.archive.writer import ArchiveWriter
 from otel_rl.recorder.files.atomic_files import write_atomically
@@ -265,6 +268,27 @@ def test_a_step_is_shown_once(tmp_path: Path, steps: tuple[int, int], columns: l
 
     assert table["columns"] == columns
     assert table["lines"][0] == [3, *((3, 0.5) if "step" in columns else (0.5,))]
+
+
+def test_steps_that_come_while_a_page_is_made(tmp_path: Path) -> None:
+    """They are left out, so that all parts of the page of a run that goes on have the same steps."""
+    run = otel_rl.open_run(record(tmp_path / "run", Shape(steps=20, ends="")))
+    before = StepAxis(*(column[:12] for column in steps_of(run)))
+
+    assert unpacked(phases_of(run, before)["steps"]).tolist() == list(range(12))
+    assert waiting_of(run, before)["width"] == 12
+
+
+def test_columns_of_tables_without_a_value_are_left_out(tmp_path: Path) -> None:
+    """A column that a trainer did not give takes no room, and lines from before a column came have no value in it."""
+    writer = ArchiveWriter(tmp_path / "archive" / "local", 1 << 60)
+    writer.add(Table("completions", 1, STARTED, ("text", "advantage"), (("b", math.nan), ("c", None)), 0, (0, 0), 1))
+    writer.add(Table("completions", 0, STARTED, ("text", "advantage", "reward"), (("a", None, 0.5),), 0, (0,), 1))
+    writer.save()
+    (table,) = data_in(page_of(tmp_path))["samples"]["tables"]
+
+    assert table["columns"] == ["text", "reward"]
+    assert table["lines"] == [[1, "b", None], [1, "c", None], [0, "a", 0.5]]
 
 
 def test_a_text_cannot_reverse_others() -> None:

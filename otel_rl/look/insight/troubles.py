@@ -67,12 +67,13 @@ def _rank(finding: Finding) -> tuple[object, ...]:
 
 def _joined(finding: Finding, other: Finding) -> Finding:
     """Return a finding with another one, which says the same, as its evidence."""
+    said = () if other.sentence.removesuffix(".") in finding.sentence else (other.sentence,)
     return replace(
         finding,
         severity=other.severity if is_worse(other.severity, finding.severity) else finding.severity,
         advice=finding.advice or other.advice,
         evidence=_both(finding.evidence, other.evidence),
-        also=(*finding.also, other.sentence, *other.also),
+        also=(*finding.also, *said, *other.also),
         covers=tuple(dict.fromkeys((*finding.covers, other.subject, *other.covers))),
     )
 

@@ -42,7 +42,9 @@ def phases_of(run: RunReader, steps: StepAxis) -> dict[str, Any]:
         return {"phases": [], "every": 1}
     every = steps.every(_PHASE_VALUES // _MOST_PHASES)
     own = own_ns(run, _OF_RANKS)
-    shares = run.sql(_SHARES.format(own=own, of_ranks=_OF_RANKS, first=steps.first, every=every))
+    shares = run.sql(
+        _SHARES.format(own=own, of_ranks=f"{_OF_RANKS} AND {steps.within}", first=steps.first, every=every)
+    )
     places = (steps.numbers - steps.first) // every
     counted = np.bincount(places)
     held = np.flatnonzero(counted)
@@ -56,6 +58,8 @@ def phases_of(run: RunReader, steps: StepAxis) -> dict[str, Any]:
     table[owners, shares["place"]] = np.ma.getdata(shares["seconds"])
     for hang in RecordedRun(run).hung:
         for (step, phase), nanoseconds in time_within(run, _OF_RANKS, hang).items():
+            if not steps.first <= step <= steps.last:
+                continue
             place, seconds = (step - steps.first) // every, nanoseconds / 1e9 / max(shares["ranks"])
             if phase:
                 table[np.searchsorted(names, phase), place] -= seconds
@@ -84,7 +88,7 @@ def waiting_of(run: RunReader, steps: StepAxis) -> dict[str, Any]:
         return {"ranks": [int(rank) for rank in ranks]}
     shown = min(len(ranks), _MOST_RANKS)
     every = steps.every(_CELLS // shown)
-    found = run.sql(_BEHIND.format(delays=delays("true"), first=steps.first, every=every))
+    found = run.sql(_BEHIND.format(delays=delays(steps.within), first=steps.first, every=every))
     width = (steps.last - steps.first) // every + 1
     cells = np.full((len(ranks), width), np.nan)
     cells[np.searchsorted(ranks, found["rank"]), found["place"]] = np.ma.getdata(found["seconds"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.look.insight.samples.highlights import highlights
@@ -28,6 +29,8 @@ _MOST_TURNS, _MOST_TOKENS = 40, 4_000
 _BYTES_OF_TOKEN = 24
 _DIGITS = 4
 """Digits of numbers in the page: smaller differences are not seen as colors."""
+_NO_VALUE = {None, "nan", ""}
+"""Cells of a column that was not given."""
 _OF_TRACE, _OF_NAME, _OF_PIECE = 12, 100, 40
 """Characters of ids, names, and texts of tokens."""
 _TABLES = (
@@ -139,17 +142,21 @@ def _tables(run: RunReader) -> list[dict[str, Any]]:
                 table["cut"] += 1
                 continue
             table["lines"].append([int(step), *(shown.get(column) for column in table["columns"])])
-    return [_without_step(table) for table in tables.values()]
+    return [_worth_showing(table) for table in tables.values()]
 
 
-def _without_step(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a table without a column that repeats the step of each line."""
+def _worth_showing(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table without columns that repeat the step of each line, or have no value."""
     columns = table["columns"]
-    at = columns.index("step") if "step" in columns else -1
-    if at < 0 or any(line[1 + at] != line[0] for line in table["lines"]):
+    if not table["lines"]:
         return table
-    lines = [line[: 1 + at] + line[2 + at :] for line in table["lines"]]
-    return table | {"columns": columns[:at] + columns[at + 1 :], "lines": lines}
+    steps, *cells = zip_longest(*table["lines"])
+    kept = {
+        name: values
+        for name, values in zip(columns, cells, strict=False)
+        if not {*values} <= _NO_VALUE and (name != "step" or values != steps)
+    }
+    return table | {"columns": [*kept], "lines": [list(line) for line in zip(steps, *kept.values(), strict=True)]}
 
 
 def _shown(cell: Any) -> str | float | int | bool | None:

@@ -45,6 +45,11 @@ class StepAxis(NamedTuple):
         """The last step; 0 without steps."""
         return int(self.numbers[-1]) if len(self.numbers) else 0
 
+    @property
+    def within(self) -> str:
+        """The SQL condition that a line is about one of these steps: a run that goes on has more by now."""
+        return f"step BETWEEN {self.first} AND {self.last}"
+
     def every(self, most: int) -> int:
         """Return how many step numbers share a point, so that there are at most this many points."""
         return max(1, -(-(self.last - self.first + 1) // max(1, most)))

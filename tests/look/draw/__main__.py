@@ -17,7 +17,7 @@ def main(what: str = "", folder: Path = _FOLDER) -> None:
     if what == "pages":
         for_docs.draw()
     elif what == "runs":
-        with tempfile.TemporaryDirectory() as name, runs.recorded(Path(name)) as places:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, runs.recorded(Path(name)) as places:
             screens.draw(places, folder)
     else:
         raise SystemExit(__doc__)

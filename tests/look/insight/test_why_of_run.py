@@ -139,6 +139,17 @@ def test_a_lasting_change(tmp_path: Path) -> None:
     assert "generate" in changed.sentence
 
 
+def test_what_is_wrong_comes_before_what_is_slow(tmp_path: Path) -> None:
+    """Whoever asks about a run that diverged gets that first, with what to do, whatever its steps took."""
+    run = otel_rl.open_run(record(tmp_path / "run", Shape(steps=60, nan_from=30, slower_from=40)))
+    answer = why(run)
+    wrong = [finding for finding in facts_of(run).findings if finding.severity in ("bad", "warning")]
+
+    assert wrong[0].sentence.startswith("loss is NaN since step 30")
+    assert answer.sentences[: len(wrong)] == tuple(finding.sentence for finding in wrong)
+    assert answer.findings[0].advice
+
+
 def test_slow_steps(tmp_path: Path) -> None:
     """They are explained, and the answer for programs has the same."""
     played = Played(phases=lambda step, _: {"generate": 60.0 if step == 3 else 10.0})

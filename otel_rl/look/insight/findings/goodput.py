@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.look.insight.facts import Evidence, Finding
+from otel_rl.look.insight.troubles import DIVERGED, NONFINITE
 from otel_rl.recorder.facts import wording
 from otel_rl.recorder.facts.goodput import HUNG, TRAINED
 
@@ -68,5 +69,6 @@ def goodput(recorded: RecordedRun, parts: Mapping[str, float]) -> list[Finding]:
                 names=(_METRIC,) if _METRIC in recorded.names else (),
                 panel="goodput",
             ),
+            needs=(NONFINITE, DIVERGED),
         )
     ]
