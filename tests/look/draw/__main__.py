@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.look.draw import for_docs, runs, screens
+from tests.look.draw import for_docs, runs, screens, sheet
 
 _FOLDER = Path("dist") / "screens"
 """The folder of the screenshots of runs, which are not committed."""
@@ -19,6 +19,7 @@ def main(what: str = "", folder: Path = _FOLDER) -> None:
     elif what == "runs":
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, runs.recorded(Path(name)) as places:
             screens.draw(places, folder)
+        sheet.draw(folder, for_docs.IMAGES)
     else:
         raise SystemExit(__doc__)
 

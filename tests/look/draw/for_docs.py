@@ -20,7 +20,7 @@ from tests.look.recorded import Shape, record
 if TYPE_CHECKING:
     from otel_rl.recorder.archive.runs import Place
 
-_IMAGES = Path(__file__).parents[3] / "docs" / "images"
+IMAGES = Path(__file__).parents[3] / "docs" / "images"
 _SHAPE = Shape(steps=120, ranks=4, slow_rank=3, slower_from=70, gpus=True, texts=True)
 _PICTURES = {"report.png": ("", 1440, 1560), "report_step.png": ("#step=75&rank=3&at=timeline", 1280, 780)}
 """Files, with the address, width and height of the page that they show."""
@@ -39,13 +39,13 @@ def _draw(terminal: str, report: Path) -> None:
     with chromium() as browser:
         page = browser.new_page(viewport={"width": 1240, "height": 810})
         page.set_content(terminal)
-        page.screenshot(path=_IMAGES / "terminal.png")
+        page.screenshot(path=IMAGES / "terminal.png")
         for file, (address, width, height) in _PICTURES.items():
             page = browser.new_page(viewport={"width": width, "height": height})
             page.goto(report.as_uri() + address)
             page.locator("html[data-ready=all]").wait_for()
             page.wait_for_timeout(1000)
-            page.screenshot(path=_IMAGES / file)
+            page.screenshot(path=IMAGES / file)
 
 
 def _of_demo(place: Path) -> str:

@@ -115,7 +115,7 @@ def _slow(run: RunReader, facts: Facts, at: int) -> Why:
             explained, advice = explained_steps(run, (warm[0].step, warm[-1].step) if warm else None), []
     except ValueError as error:
         advice = [f"Steps cannot be explained: {error}."] if facts.summary.steps else []
-    # Trouble of any kind comes first: the time of the steps is no answer for a run that is fast and diverges.
+    # Trouble of any kind comes first: a run can be fast and diverge.
     findings = [each for each in facts.findings if _costs(each) or (each.kind in _OF_TIME and each.severity == "note")]
     findings = findings if explained is not None or any(map(_costs, findings)) else [*facts.findings[:_VERDICT]]
     waits = owed(run.place, at) if facts.summary.state == "live" else None
