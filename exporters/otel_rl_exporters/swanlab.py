@@ -85,7 +85,9 @@ class SwanlabExporter:
         make_directory(logs)
         earlier = sorted(logs.glob("run-*/run-*.swanlab"), key=lambda path: path.stat().st_mtime_ns)
         resolved = _mode(mode)
-        self._held = swanlab_files.HeldItems(earlier if resolved in ("local", "offline") else (), _run_id(run.id))
+        # Not the id of the trainer's own experiment.
+        id_ = _run_id(run.id if run.id != os.environ.get("SWANLAB_RUN_ID") else f"{run.id}-otel-rl")
+        self._held = swanlab_files.HeldItems(earlier if resolved in ("local", "offline") else (), id_)
         if resolved == "online":
             swanlab_api.check_login()
         self._run: Any = swanlab.init(
@@ -97,7 +99,7 @@ class SwanlabExporter:
             description=description,
             tags=tags,
             config=self._config,
-            id=_run_id(run.id),
+            id=id_,
             resume="allow",
             reinit=True,
             callbacks=[self._flushed],

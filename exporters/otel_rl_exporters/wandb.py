@@ -14,7 +14,7 @@ from otel_rl.recorder.convert.strict_json import spelled
 from otel_rl.recorder.errors.sinks import log_of, one_line, shortened
 from otel_rl.semconv.dialect import Axis, dialect_file
 from otel_rl.semconv.frameworks import dialects
-from otel_rl_exporters import wandb_files
+from otel_rl_exporters import wandb_apart, wandb_files
 from otel_rl_exporters.in_place import WatchedFile
 from otel_rl_exporters.wandb_api import ServerRows
 
@@ -46,6 +46,9 @@ _SETTINGS: dict[str, Any] = {
 
 class WandbExporter:
     """Logs each row to a W&B run with the run's id, project and name; a restarted run resumes it.
+
+    It is never the trainer's own W&B run, also in a sweep; `attach` adds to that one. If `WANDB_RUN_ID` is the run's
+    id too, the exporter's W&B run is called `ID-otel-rl`.
 
     Offline, a row is durable, and the cursor moves past it, when W&B's service has written it to its transaction log in
     `wandb/`. Online, it is durable when W&B's server has it: the exporter asks the server for the number of its rows.
@@ -101,9 +104,8 @@ class WandbExporter:
     ) -> None:
         # W&B reports on itself through OTel's exporters, which add the tokens in OTEL_EXPORTER_OTLP_HEADERS.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        is_beside_own = wandb_apart.forget_own_run()
         if "wandb" not in sys.modules:
-            # Set by a trainer that uses W&B itself: its service dies with the trainer, and the last rows with it.
-            os.environ.pop("WANDB_SERVICE", None)
             # The tables of an offline run wait here for `wandb sync`; by default in the home directory.
             os.environ.setdefault("WANDB_DATA_DIR", os.path.join(run.directory, "wandb"))  # noqa: PTH118 - as given
         import wandb
@@ -118,7 +120,7 @@ class WandbExporter:
         self._given = 0
         # W&B itself reads the variable once in a process, maybe before it was set.
         asked: Any = mode or os.environ.get("WANDB_MODE")
-        id_ = _run_id(run.id)
+        id_ = wandb_apart.run_id(run.id)
         # The service of a killed agent goes on writing: a log that is read too early lacks rows, which are then logged
         # again.
         earlier = wandb_files.earlier(Path(run.directory), id_)
@@ -143,6 +145,8 @@ class WandbExporter:
         except BaseException:
             _end_service()
             raise
+        if is_beside_own:
+            logger.warning("wandb: rows are in run %s of project %s, not in the trainer's own", id_, self._run.project)
         try:
             self._begin(earlier)
         except BaseException:
@@ -291,11 +295,6 @@ def _end_service() -> None:
 
     if wandb.run is None:  # otherwise the process has a W&B run of its own, which would end too
         wandb.teardown()
-
-
-def _run_id(id_: str) -> str:
-    """Return an id that W&B accepts; different ids stay different."""
-    return shortened(re.sub(r"[:;,#?/'\\%\s]", "-", id_), 64, of=id_)
 
 
 def _table_key(name: str) -> str:

@@ -309,3 +309,41 @@ assert not error_reporting_enabled()
     monkeypatch.delenv("WANDB_ERROR_REPORTING")
 
     run_python(program, tmp_path, **_PATH)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"WANDB_SWEEP_ID": "sw1", "WANDB_RUN_ID": "own"},
+        {"WANDB_LAUNCH": "true", "WANDB_RUN_ID": "own", "WANDB_PROJECT": "own"},
+        {"WANDB_RUN_ID": "own", "WANDB_RESUME": "must", "WANDB_PROJECT": "own"},
+        {"WANDB_RUN_ID": "run-7", "WANDB_PROJECT": "p"},
+        {"WANDB_RUN_ID": "own", "WANDB_RESUME_FROM": "own?_step=3"},
+        {"WANDB_RUN_ID": "own", "WANDB_FORK_FROM": "other?_step=3"},
+    ],
+    ids=" ".join,
+)
+def test_another_run_than_the_trainer_s(run, tmp_path, variables):
+    """A sweep, a launch, and a run that is resumed or forked, name the trainer's own run, also to a second exporter."""
+    program = f"""
+from otel_rl.export import Row, RunInfo
+from otel_rl_exporters.wandb import WandbExporter
+for step in range(2):
+    exporter = WandbExporter(RunInfo("run-7", "p", "n", {run.directory!r}))
+    exporter.export([Row(step, 0, {{"loss": 1.0}})])
+    exporter.shutdown()
+"""
+    own = variables["WANDB_RUN_ID"]
+    run_python(program, tmp_path, **_PATH, **variables)
+    written = {(it.run_id, it.project, it.sweep_id) for it in map(description, wandb_file.files(run.directory))}
+
+    assert written == {("run-7" if own == "own" else "run-7-otel-rl", "p", "")}
+
+
+def test_a_sweep_in_the_process_of_the_trainer(run, monkeypatch):
+    """W&B would replace the id there, so the exporter says where it can run."""
+    import wandb  # noqa: F401 - as a trainer does
+
+    monkeypatch.setenv("WANDB_SWEEP_ID", "sw1")
+    with pytest.raises(ValueError, match="attach"):
+        WandbExporter(run)
