@@ -50,6 +50,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if name.startswith(_LAUNCHERS) or name in _RANKS:
             monkeypatch.delenv(name)
     monkeypatch.setenv("OTEL_RL_AUTOPSY", "0")  # the tests of it switch it on
+    monkeypatch.setenv("XDG_RUNTIME_DIR", f"{tmp_path}.ids")  # which ids are taken; it is made if it is needed
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(modes._Chosen, "owns_process", False)  # a command of otel-rl in this process sets the umask
     umask = os.umask(0o022)

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, cast
 import otel_rl
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.settings.loading import load
-from otel_rl.recorder.settings.settings import JobSettings
+from otel_rl.recorder.settings.settings import GivenIdSettings, JobSettings
 from otel_rl.recorder.trainer.current import recorder_of, steps_of
+from otel_rl.recorder.trainer.opening import identified
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,6 +125,8 @@ def elsewhere(options: dict[str, Any]) -> dict[str, Any]:
         SettingsError: A setting is wrong.
     """
     chosen = load({name: value for name, value in options.items() if name != "config"})
+    if isinstance(chosen, GivenIdSettings):
+        chosen = identified(chosen)
     place = {"project": chosen.project, "id": chosen.id, "name": chosen.name, "dir": str(Path(chosen.dir).absolute())}
     run = otel_rl.current()
     if run is not None and _place(run) == (place["dir"], place["project"], place["id"]):

@@ -3,11 +3,16 @@
 In one job there may be several trainings, one after the other or at once. Their runs are `JOB`, `JOB-2`, `JOB-3` and
 so on. The first process of a training reserves the number in a directory next to the run directories; everything else
 is in the run directories (`attempt_entries`). docs/explanation/resumed-runs.md has the rule.
+
+Trainings in other directories get other numbers too (`claims`), also if the user gave the id: `OTEL_RL_RUN_ID` is the
+same in all jobs of Hydra.
 """
 
 from __future__ import annotations
 
 import os
+from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,13 +30,15 @@ from otel_rl.recorder.directory.attempt_entries import (
     read_start,
 )
 from otel_rl.recorder.directory.attempts import belongs, this_start
+from otel_rl.recorder.directory.claims import claim
+from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.files.atomic_files import number_in, write_first
 from otel_rl.recorder.files.locks import is_held
 from otel_rl.recorder.files.modes import chosen
 from otel_rl.recorder.files.own_directory import OwnDirectory
 from otel_rl.recorder.files.processes import ancestors
 from otel_rl.recorder.journal.claim import attempt_of, who_of
-from otel_rl.recorder.settings.settings import JobSettings
+from otel_rl.recorder.settings.settings import GivenIdSettings, JobSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
     from otel_rl.recorder.journal.claim import Noted
     from otel_rl.recorder.settings.settings import Settings
 
+logger = log_of("otel_rl")
 _MOST_TRIES = 100
 
 
@@ -51,19 +59,44 @@ class RunOfStart(NamedTuple):
 
 
 def find_run(settings: Settings) -> RunOfStart:
-    """Return the run of this start; an identity that the user gave is that of one run."""
+    """Return the run of this start; an identity that the user gave is that of one run in one directory."""
     own = this_start(settings)
     if isinstance(settings, JobSettings):
         try:
             return _Job(settings, own).find()
         except OSError:  # creating the run directory fails too, or says why
             pass
+    elif isinstance(settings, GivenIdSettings) and not settings.role and _has_all_ranks_here(settings):
+        return RunOfStart(_unclaimed(settings), own.launch.restarts)
     return RunOfStart(settings, own.launch.restarts)
 
 
 def renamed(settings: Settings, run_id: str) -> Settings:
     """Return the settings with another identity, and with the default name that follows from it."""
     return replace(settings, id=run_id, name=run_id if settings.name == settings.id else settings.name)
+
+
+def _numbered(settings: Settings, number: int) -> Settings:
+    return settings if number == 1 else renamed(settings, f"{settings.id}-{number}")
+
+
+def _has_all_ranks_here(settings: Settings) -> bool:
+    """Return whether this machine knows all directories of the run."""
+    return not settings.head and settings.world_size in (1, settings.local_world_size)
+
+
+def _unclaimed(settings: Settings) -> Settings:
+    """Return the settings with the first number that this directory has, or no other one."""
+    settings_of = partial(_numbered, settings)
+    own = (number for number in range(1, _MOST_TRIES) if directories.place_of(settings_of(number)).is_dir())
+    number = claim(settings_of, chain(own, count(1)))
+    if number > 1:
+        logger.warning(
+            "another directory has run %s of project %s, and this one has run %s: give each training an id of its "
+            "own; to continue a run, set OTEL_RL_DIR",
+            *(settings.id, settings.project, settings_of(number).id),
+        )
+    return settings_of(number)
 
 
 class _Run(NamedTuple):
@@ -98,9 +131,8 @@ class _Job:
             number = self._choose([run for number in taken if (run := self._read_run(number)) is not None])
             if number is not None:
                 return self._found(number)
-            number = 1 + max(taken, default=0)
-            while number > 1 and directories.place_of(self._settings_of(number)).exists():
-                number += 1
+            numbers = filter(self._is_free, count(1 + max(taken, default=0)))
+            number = claim(self._settings_of, numbers) if _has_all_ranks_here(self._settings) else next(numbers)
             # A start that comes second looks at all runs again: the first one may be another rank of the same training
             # (faults/test_trainings.py).
             if write_first(self._place / f"{number}", msgspec.json.encode(self._own)):
@@ -181,6 +213,8 @@ class _Job:
     def _found(self, number: int) -> RunOfStart:
         return RunOfStart(self._settings_of(number), self._own.launch.restarts if number == 1 else 0)
 
+    def _is_free(self, number: int) -> bool:
+        return number == 1 or not directories.place_of(self._settings_of(number)).exists()
+
     def _settings_of(self, number: int) -> Settings:
-        base = self._settings.id
-        return renamed(self._settings, base if number == 1 else f"{base}-{number}")
+        return _numbered(self._settings, number)

@@ -32,6 +32,7 @@ from otel_rl.recorder.settings.settings import (
     INSTRUMENT_VARIABLE,
     MARK_VARIABLE,
     SECRET_OPTIONS_VARIABLE,
+    GivenIdSettings,
     JobSettings,
     NewSettings,
     Settings,
@@ -122,8 +123,15 @@ def load(keywords: Mapping[str, object], environ: Mapping[str, str] | None = Non
         sources["id"] = _LAUNCHER
     if not chosen.get("head") and not chosen.get("local_world_size") and chosen.get("world_size", 1) > 1:
         chosen["local_world_size"] = chosen["world_size"]  # one machine has all ranks
-    kind = JobSettings if sources.get("id") == _LAUNCHER else Settings if "id" in chosen else NewSettings
-    return _complete(_grouped(chosen, kind))
+    return _complete(_grouped(chosen, _kind(sources)))
+
+
+def _kind(sources: Mapping[str, str]) -> type[Settings]:
+    """Return the kind of settings by who gave the identity."""
+    source = sources.get("id")
+    if source in (None, _LAUNCHER):
+        return JobSettings if source else NewSettings
+    return Settings if source == sources.get("dir") == _KEYWORD else GivenIdSettings
 
 
 def _warn_of_another_run(chosen: Mapping[str, object], sources: Mapping[str, str], told: Mapping[str, object]) -> None:

@@ -240,6 +240,10 @@ class NewSettings(Settings, frozen=True, kw_only=True):
     """Settings whose `id` is a random one, as nobody gave any."""
 
 
+class GivenIdSettings(Settings, frozen=True, kw_only=True):
+    """Settings whose `id` is given, but not with `dir` in code: trainings in other directories may have it too."""
+
+
 GROUPS: dict[str, type[msgspec.Struct]] = {
     group.__name__.lower(): group for group in (Rows, Traces, Flops, Hardware, Memory, Redact)
 }

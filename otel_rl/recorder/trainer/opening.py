@@ -84,6 +84,11 @@ def open_session(settings: Settings) -> Session | Unrecorded:
             return session
 
 
+def identified(settings: Settings) -> Settings:
+    """Return the settings with the id that the run of this start has."""
+    return find_run(settings).settings
+
+
 def _named_without_secrets(settings: Settings) -> Settings:
     """Return the settings without secrets in the names of the run; identities get a hash, the same on all ranks."""
     named = {name: getattr(settings, name) for name in ("id", "role", "name", "project")}
