@@ -46,13 +46,9 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 class HeldError(UnavailableError):
-    """A running process holds the journal of this rank or role.
+    """A running process holds the journal of this rank or role."""
 
-    Attributes:
-        holder: Its pid, on its host; `None` if that is unknown.
-    """
-
-    holder: int | None = None
+    holder: int | None = None  # its pid, on its host; `None` if that is unknown
 
 
 class JournalOwner(msgspec.Struct, frozen=True):
