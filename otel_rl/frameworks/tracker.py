@@ -28,6 +28,7 @@ on_step: list[Callable[[int], None]] = []
 """Called with the step of each value of the run of this process, before it is recorded."""
 _OWN_THREADS = "otel-rl-"  # the names of otel-rl's threads, which write to trackers too
 _OFF = "%s is switched off; otel-rl records what it is given"
+_COUNTED_TWICE = "{name}: --capture {tracker} knows no step in a forked process; log with a step, or in the parent"
 _OF_PARENT = "%s: the run %s was begun before this process was forked; log in its parent, or begin one here"
 
 
@@ -81,6 +82,11 @@ class Tracker:
             return
         if at is None and step is not None:
             self._refuse(home, next(iter(values), ""), f"step {text_of(step)}, which a row cannot have")
+            return
+        if own and run.is_of_parent:  # each forked process counts on by itself, and several would have one step
+            recorder_of(home.run).refuse(
+                "not_captured", _COUNTED_TWICE.format(name=next(iter(values), ""), tracker=self.name)
+            )
             return
         for name, value in values.items():
             if name not in numbers:

@@ -61,7 +61,7 @@ class TrackerRuns:
             step: The step of its next value.
 
         Returns:
-            The run; `None` in a process that was forked after the tracker's run began.
+            The run; `None` in a process that was forked after the tracker's run began, once that run has ended.
 
         Raises:
             SettingsError: A setting is wrong.
@@ -151,7 +151,6 @@ class TrackerRuns:
             home.end_or_rest(ends=True)
 
     def _leave_to_parent(self) -> None:
-        self._homes.clear()
         for each in self._runs.values():
             each.is_of_parent = each.is_of_parent or each.was_recorded
 

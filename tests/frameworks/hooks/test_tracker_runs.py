@@ -221,15 +221,18 @@ def test_runs_of_threads(read: Callable[[Run], Values]) -> None:
     assert len({run_of(run).id for run in runs}) == 3
 
 
-def test_a_forked_child_records_nothing_of_its_parents_runs() -> None:
-    """One line says so. A run that it begins itself is recorded."""
+def test_a_forked_child_logs_to_the_run_of_its_parent() -> None:
+    """A value with a step is recorded, one at the copied counter of the tracker is refused; it may begin runs."""
     tracker, users = Tracker("wandb"), (User(), User())
     run = tracker.run("a", users[0])
-    tracker.record(run, {"x": 1.0}, 0)
+    tracker.record(run, {"x": 1.0}, 0, own=True)
     if not (child := os.fork()):
-        tracker.record(run, {"x": 2.0}, 1)
-        tracker.record(own := tracker.run("b", users[1]), {"x": 3.0}, 0)
-        os._exit(0 if run.home is None and own.home is not None else 1)
+        tracker.record(run, {"x": 2.0}, 1, own=True)
+        refused = run_of(run)._recorder.refused
+        tracker.record(run, {"x": 3.0}, 7)
+        tracker.record(own := tracker.run("b", users[1]), {"x": 3.0}, 0, own=True)
+        is_worker = run_of(run)._session.settings.role == "worker"
+        os._exit(0 if refused == {"not_captured": 1} and is_worker and run_of(own) is not run_of(run) else 1)
 
     assert os.waitpid(child, 0)[1] == 0
 
