@@ -91,7 +91,7 @@ def train(directory: Path, tracker: str, *launcher: str, **environment: str) -> 
 def captured(directory: Path, tracker: str, **environment: str) -> dict[int, Any]:
     """Return the values of each step that were recorded."""
     train(directory, tracker, sys.executable, "-m", "otel_rl.cli", "run", "--capture", tracker, "--", **environment)
-    run_dir = directory / "runs" / "p" / "captured"
+    (run_dir,) = (directory / "runs" / "p").glob("*captured")  # behind the name that the tracker has
     wait_for(lambda: agent_start.read_status(directories.at(run_dir)).state == "ended", "the agent does not end")
     return {int(str(row["step"])): row["values"] for row in rows_of(run_dir)}
 
