@@ -12,7 +12,7 @@ import pytest
 from otel_rl.recorder.directory import agent_start
 from otel_rl.recorder.directory import directory as directories
 from tests.collector import wait_for
-from tests.frameworks.recorded import Recorded, launched, told_by
+from tests.frameworks.recorded import launched, only, told_by
 from tests.frameworks.results import SOURCES, compared, tensorboard
 from tests.real_parts import needs
 
@@ -26,14 +26,14 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place: Path = tmp_path_factory.mktemp("torch")
     options = ["--instrument", "torch", "--capture", "tensorboard"]
     assert launched(place, "torch_ppo.py", options=options, **_TOLD) == "updates 12\n"
-    run_dir = directories.at(place / "runs" / "p" / "loop")
+    run_dir = directories.at(only(place / "runs" / "p").directory)
     wait_for(lambda: agent_start.read_status(run_dir).state == "ended", "the agent does not end")
     return place
 
 
 def test_steps_are_those_that_the_script_logs(directory: Path) -> None:
     """The updates of one iteration are a step, and have the number at which it logs after them."""
-    recorded = Recorded(directory / "runs" / "p" / "loop")
+    recorded = only(directory / "runs" / "p")
     inside = [Counter(phases) for phases in recorded.phases.values()]
 
     assert list(recorded.phases) == [128, 256, 384]
@@ -44,7 +44,7 @@ def test_steps_are_those_that_the_script_logs(directory: Path) -> None:
 
 def test_rows_are_what_the_script_logged(directory: Path) -> None:
     """Number by number, in single precision, as TensorBoard has them."""
-    found = compared(tensorboard(directory / "tb"), Recorded(directory / "runs" / "p" / "loop").rows, single=True)
+    found = compared(tensorboard(directory / "tb"), only(directory / "runs" / "p").rows, single=True)
 
     assert (len(found.equal), found.different) == (9, [])
 
@@ -59,7 +59,7 @@ def test_cleanrl(tmp_path: Path) -> None:
     options = ["--instrument", "torch", "--capture", "tensorboard"]
     launched(tmp_path, script, *sizes, "--no-cuda", options=options, OTEL_RL_DIR="otel", **_TOLD)
     (own,) = (tmp_path / "runs").iterdir()
-    recorded = Recorded(tmp_path / "otel" / "p" / "loop")
+    recorded = only(tmp_path / "otel" / "p")
     ran = "ppo.py on CartPole, unchanged, `--instrument torch --capture tensorboard`; compared in single precision"
     title = "CleanRL (a plain PyTorch loop)"
     found = recorded.agrees(tensorboard(own), title, "fe8d8a0", ran, single=True, users_names=True)
@@ -73,7 +73,7 @@ def test_cleanrl(tmp_path: Path) -> None:
 def test_skrl(tmp_path: Path) -> None:
     """Every number of its PPO, which has a writer of its own."""
     launched(tmp_path, "skrl_ppo.py", options=["--capture", "tensorboard"], **_TOLD)
-    recorded, own = Recorded(tmp_path / "runs" / "p" / "loop"), tensorboard(tmp_path / "own" / "ppo")
+    recorded, own = only(tmp_path / "runs" / "p"), tensorboard(tmp_path / "own" / "ppo")
     ran = "PPO on CartPole, `--capture tensorboard`; compared in single precision"
     found = recorded.agrees(own, "skrl (its TensorBoard)", version("skrl"), ran, single=True, users_names=True)
 
