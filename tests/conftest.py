@@ -26,6 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of torch spin while the
 # Many images forbid it; then each process that a test starts compiles all that it imports, half of what it costs.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.pop("XDG_RUNTIME_DIR", None)  # the ids that trainings of the user have are not those of the tests
 
 # A busy machine is not a failure. Everybody gets the same examples; `.ci/run` draws fresh ones, and keeps those that
 # failed, so that a test that it runs again fails again.

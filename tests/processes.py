@@ -26,7 +26,7 @@ def start(
     return subprocess.Popen(
         command,
         cwd=directory,
-        env=os.environ | environment,
+        env={"XDG_RUNTIME_DIR": f"{directory}.ids"} | os.environ | environment,  # as in `alone` of conftest
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
