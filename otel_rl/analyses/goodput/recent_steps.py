@@ -54,7 +54,7 @@ class RecentSteps:
             while steps and steps[-1].attempt < attempt and steps[-1].number >= number:
                 steps.pop()
             steps.append(RecentStep(attempt, number))
-            del steps[:-RECENT_STEPS]
+            del steps[: -RECENT_STEPS - 1]  # one more: the last one is left out if a process dies in it
         step = next((one for one in steps if (one.attempt, one.number) == (attempt, number)), None)
         if step is None:
             return
@@ -77,11 +77,12 @@ class RecentSteps:
 
         They are those of the ranks, or of others if ranks have no phases.
         """
-        of_ranks = any(step.of_ranks for step in self._steps)
-        times = [time for step in self._steps for time in (step.of_ranks if of_ranks else step.of_others).items()]
+        steps = self._steps[-RECENT_STEPS:]
+        of_ranks = any(step.of_ranks for step in steps)
+        times = [time for step in steps for time in (step.of_ranks if of_ranks else step.of_others).items()]
         if of_ranks and hangs:
-            times += [(HUNG, len(step.ranks) * _hung_in(step, hangs)) for step in self._steps]
-        total = sum(len(step.ranks if of_ranks else step.others) * step.seconds for step in self._steps)
+            times += [(HUNG, len(step.ranks) * _hung_in(step, hangs)) for step in steps]
+        total = sum(len(step.ranks if of_ranks else step.others) * step.seconds for step in steps)
         return closed(times, total * 1e9) if times else {}
 
 

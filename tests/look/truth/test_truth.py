@@ -18,6 +18,7 @@ _CASES = {
     "live": Recipe("live", ranks=2, steps=25, form="parallel", announces=True, nan=True),
     "went on": Recipe("finished", ranks=3, steps=25, where="apart", form="nested", went_on=True, waits=False),
     "damaged": Recipe("cancelled", ranks=2, steps=25, where="head", damaged=True),
+    "torn": Recipe("killed in a phase", seed=231, ranks=2, steps=90, where="head", slow=3, evaluates=10, waits=False),
     "empty": Recipe("nothing"),
 }
 _FAST = ("hung", "killed", "empty")
