@@ -40,8 +40,11 @@ def _run(
         session.install("--no-deps", *alone, env=environment)
     session.install("-e", ".[look,tensorboard]", *_TESTS, *packages, env=environment)
     files = [f"tests/frameworks/test_{name}.py" for name in names]
-    options = ("-n", "0", "-m", "", "-p", "no:cacheprovider", "--durations=5")
-    session.run("pytest", *options, *files, env={"REQUIRE_FRAMEWORKS": "1"})
+    command = ("pytest", "-n", "0", "-m", "", "-o", f"cache_dir={session.create_tmp()}/tests", *files)
+    env = {"REQUIRE_FRAMEWORKS": "1"}
+    session.run(*command, "--cache-clear", "--durations=5", env=env, success_codes=[0, 1])
+    # As in `.ci/run`: what failed beside other tests runs once more. 5: no test failed.
+    session.run(*command, "--last-failed", "--last-failed-no-failures", "none", env=env, success_codes=[0, 5])
 
 
 def _locked(session: nox.Session, packages: Packages, *others: str) -> dict[str, str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,6 +55,8 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", f"{tmp_path}.ids")  # which ids are taken; it is made if it is needed
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(modes._Chosen, "owns_process", False)  # a command of otel-rl in this process sets the umask
+    # An agent in this process takes SIGTERM; a forked child would have its handler, and outlive `Pool.terminate`.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     umask = os.umask(0o022)
     yield
     os.umask(umask)
