@@ -250,9 +250,7 @@ def recorded(place: Path) -> Iterator[Point]:
 
 def by_curve(points: Iterable[Point]) -> dict[tuple[str, str, float], Point]:
     """Return the last point of each step of each curve; a point without a step is alone at its value."""
-    return {
-        (run, name, value if step is None else step): (run, name, value, step) for run, name, value, step in points
-    }
+    return {(run, name, value if step is None else step): (run, name, value, step) for run, name, value, step in points}
 
 
 def by_value(points: Iterable[Point]) -> dict[float, Point]:
@@ -271,8 +269,12 @@ def compare(written: list[Point], found: dict[float, Point]) -> None:
     curves = by_curve(written)
     shown = by_value(curves.values())
     # A tracker's run that goes on after its run here has ended may write a step again: each run here keeps its value.
-    lasting = {point[2]: found.get(curves[point[0], point[1], point[3]][2]) for point in written if point[3] is not None}
-    replaced = {value for value in found.keys() & lasting if (last := lasting[value]) and last[0] != found[value][0]}
+    replaced = {
+        value
+        for run, name, value, step in written
+        if value in found and step is not None and (last := found.get(curves[run, name, step][2]))
+        if last[0] != found[value][0]
+    }
     assert found.keys() - replaced == shown.keys(), f"lost {shown.keys() - found.keys()}, added {found.keys() - shown}"
     owner: dict[tuple[str, str], tuple[str, str]] = {}
     for value, (run, name, _, step) in shown.items():
