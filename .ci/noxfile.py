@@ -43,7 +43,7 @@ def _run(
     command = ("pytest", "-n", "0", "-m", "", "-o", f"cache_dir={session.create_tmp()}/tests", *files)
     env = {"REQUIRE_FRAMEWORKS": "1"}
     session.run(*command, "--cache-clear", "--durations=5", env=env, success_codes=[0, 1])
-    # As in `.ci/run`: what failed beside other tests runs once more. 5: no test failed.
+    # As in `.ci/run`: a fault fails twice, what was only late does not. 5: no test had failed.
     session.run(*command, "--last-failed", "--last-failed-no-failures", "none", env=env, success_codes=[0, 5])
 
 

@@ -196,6 +196,24 @@ def test_a_hang_is_hung_time() -> None:
     assert row.values["perf/goodput"] == 22 / 2020
 
 
+def test_a_step_that_was_closed_before_its_hang_was_known() -> None:
+    """The time of its ranks in the hang is hung time too: the shares of the last steps sum to their time."""
+    reducer = reducing(stalled_after=60)
+    reducer.feed([("rank0", started(0, local=2)), ("rank1", started(1, local=2))])
+    feed(reducer, "rank0", StepStarted(0, 0, b""), begun("generate", 0), SpanEnded(1, 10 * S, b""))
+    feed(reducer, "rank0", begun("update_actor", 10))
+    feed(reducer, "rank1", StepStarted(0, 0, b""), begun("generate", 0), SpanEnded(1, 10 * S, b""))
+    feed(reducer, "rank1", begun("update_actor", 10), SpanEnded(1, 14 * S, b""), StepEnded(0, 14 * S, b""))
+    reducer.tick(0)
+    closed = reducer.tick(60 * S)
+    hang(reducer, 1000)
+    feed(reducer, "rank0", SpanEnded(1, 1000 * S, b""), StepEnded(0, 1000 * S, b""), StepStarted(1, 1000 * S, b""))
+    known = {one.name: one.seconds for one in reducer.analyses.now()["recent_shares"]}
+
+    assert [row.step for row in rows(closed.items)] == [0]
+    assert known == {"generate": 20.0, "hung": 1980.0}
+
+
 def test_a_rank_that_hangs_alone() -> None:
     """While another rank goes on, the run does not hang: its time stays that of the phase."""
     reducer = reducing(stalled_after=60)

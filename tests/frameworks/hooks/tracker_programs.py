@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
 import os
 import sqlite3
 import sys
@@ -41,18 +42,30 @@ class Op(msgspec.Struct, frozen=True):
     name: str  # of the value; empty for an end
     ahead: int  # how many steps later than the last value
     axis: int  # how the axis is given, where there is one
-    in_thread: bool
+    where: str  # here, in a thread, or in a forked child
 
 
+_WHERE = ("here", "here", "thread", "child")
 OPS = st.builds(
-    Op, st.integers(0, 2), st.sampled_from(["x", "y", "val/x", ""]), st.integers(0, 3), st.integers(0, 5), st.booleans()
+    Op,
+    st.integers(0, 2),
+    st.sampled_from(["x", "y", "val/x", ""]),
+    st.integers(0, 3),
+    st.integers(0, 5),
+    st.sampled_from(_WHERE),
 )
 PROGRAMS = st.tuples(st.permutations(_PLACES).map(lambda order: order[:3]), st.lists(OPS, min_size=2, max_size=12))
 _AXES: tuple[Callable[[int], Any], ...] = (int, float, np.int64, np.float32, lambda n: -1 - n, lambda n: n + 0.5)
 
 
 class Program:
-    """A tracker that runs one program; `place` is a directory of its own, and `key` is different for each program."""
+    """A tracker that runs one program; `place` is a directory of its own, and `key` is different for each program.
+
+    Attributes:
+        has_children: Whether a forked child can log to it.
+    """
+
+    has_children = False
 
     def __init__(self, place: Path, key: str) -> None:
         self.place, self.key = place, key
@@ -75,7 +88,9 @@ class Program:
 
 
 class TensorBoard(Program):
-    """Writers of PyTorch."""
+    """Writers of PyTorch; a forked child opens its own ones, since it has no copy of their threads."""
+
+    has_children = True
 
     def begin(self, name: str) -> Any:
         from torch.utils.tensorboard import SummaryWriter
@@ -224,9 +239,19 @@ def run_program(program: Program, places: list[str], ops: list[Op]) -> None:
                 runs[op.run] = program.begin(places[op.run])
             program.log(runs[op.run], op, float(value), steps[op.run])
 
+        def call_in_child(op: Op = op, value: int = value) -> None:
+            run = program.begin(places[op.run])
+            program.log(run, op, float(value), 100 + value)  # which of two processes was last, nobody could say
+            program.end(run)
+
         # A step may be below the last one, as trackers allow.
         steps[op.run] = max(0, steps[op.run] + op.ahead - 1)
-        if op.in_thread:
+        if op.where == "child" and program.has_children:
+            child = multiprocessing.get_context("fork").Process(target=call_in_child)
+            child.start()
+            child.join()
+            assert child.exitcode == 0
+        elif op.where != "here":
             thread = threading.Thread(target=call)
             thread.start()
             thread.join()
@@ -238,7 +263,7 @@ def run_program(program: Program, places: list[str], ops: list[Op]) -> None:
 
 def recorded(place: Path) -> Iterator[Point]:
     """Read all journals of a directory of runs, in the order in which their processes wrote them."""
-    for journal in sorted(place.rglob("journals/rank0.attempt*"), key=lambda path: path.name):
+    for journal in sorted(place.rglob("journals/*.attempt*"), key=lambda path: path.name):
         reader = Reader(journal, AnyRecord)
         while records := reader.read():
             for record in records:
