@@ -1,0 +1,1 @@
+"""Scenarios that may be run and read at any time."""

@@ -1,0 +1,1 @@
+"""Parts of small programs that several scenarios share."""

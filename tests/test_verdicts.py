@@ -1,0 +1,47 @@
+"""The labelled scenarios of `python -m benchmarks verdicts`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from benchmarks.verdicts import catalogue
+from benchmarks.verdicts.labels import Scenario
+
+THREAD = re.compile(r"[\w.-]+/[\w.-]+#\d+")
+
+
+@pytest.mark.parametrize("scenario", catalogue.of("all"), ids=lambda scenario: scenario.name)
+def test_a_label_is_well_formed(scenario: Scenario) -> None:
+    """Its expressions compile, and it has a public thread and a cause, unless it is a control."""
+    label = scenario.label
+    for expression in (*label.right, *label.place, *label.wrong, *label.plain):
+        re.compile(expression)
+
+    if scenario.kind == "control":
+        assert not (label.right or label.place or label.plain)
+        assert not scenario.thread or THREAD.fullmatch(scenario.thread)
+    else:
+        assert label.right
+        assert THREAD.fullmatch(scenario.thread)
+
+
+def test_there_are_enough_scenarios_of_each_kind() -> None:
+    """At least 80, each with a name of its own, and 25 of them healthy."""
+    scenarios = catalogue.of("all")
+    kinds = Counter(scenario.kind for scenario in scenarios)
+
+    assert len({scenario.name for scenario in scenarios}) == len(scenarios) >= 80
+    assert kinds["control"] >= 25
+    assert kinds["hang"] >= 20
+    assert min(kinds.values()) >= 8
+
+
+def test_half_of_each_kind_is_sealed() -> None:
+    """With a difference of one where their number is odd."""
+    opened, sealed = (Counter(scenario.kind for scenario in catalogue.of(part)) for part in ("open", "sealed"))
+
+    assert opened.keys() == sealed.keys()
+    assert all(abs(opened[kind] - sealed[kind]) <= 1 for kind in opened)
