@@ -38,6 +38,7 @@ _BENCHMARKS = {
     "timeline": "benchmarks.timeline_frames",
     "why": "benchmarks.why_steps",
     "compare": "benchmarks.compare_pairs",
+    "verdicts": "benchmarks.verdicts.measure",
 }
 _ON_REQUEST = {
     "archive",
@@ -49,7 +50,12 @@ _ON_REQUEST = {
     "timeline",
     "why",
     "compare",
+    "verdicts",
 }  # they take too long
+
+
+_VARIANTS = ("verdicts_plain", "verdicts_loaded", "verdicts_plain_loaded")
+"""Sections of `RESULTS.md` that options make."""
 
 
 def main() -> None:
@@ -65,6 +71,10 @@ def main() -> None:
         parser.add_argument(f"--{process}", type=int, default=count, metavar="N", help=f"`kills`: {count} by default")
     parser.add_argument("--trackers", default=",".join(kills.TRACKERS), help="`kills`: by default %(default)s")
     parser.add_argument("--cut", type=int, default=600, metavar="S", help="`limits`: seconds; %(default)s by default")
+    parser.add_argument("--part", choices=["open", "sealed", "all"], default="open", help="`verdicts`: the scenarios")
+    parser.add_argument("--only", default="", metavar="NAME,…", help="`verdicts`: these scenarios alone")
+    parser.add_argument("--plain", action="store_true", help="`verdicts`: without any calls but `init` and `log`")
+    parser.add_argument("--load", type=int, default=0, metavar="N", help="`verdicts`: busy processes at the same time")
     arguments = parser.parse_args()
     names = arguments.names or [name for name in _BENCHMARKS if name not in _ON_REQUEST]
     unknown = [name for name in names if name not in _BENCHMARKS]
@@ -78,11 +88,19 @@ def main() -> None:
         print(f"{name} …", file=sys.stderr)
         before = machine.load()
         counts = {process: getattr(arguments, process) for process in kills.KILLS}
-        options = {"kills": {**counts, "trackers": arguments.trackers.split(",")}, "limits": {"cut": arguments.cut}}
+        options = {
+            "kills": {**counts, "trackers": arguments.trackers.split(",")},
+            "limits": {"cut": arguments.cut},
+            "verdicts": {one: getattr(arguments, one) for one in ("part", "only", "plain", "load")},
+        }
         measured = importlib.import_module(_BENCHMARKS[name]).measure(**options.get(name, {}))
         result = tables.Result(machine.conditions(before), measured)
         tables.show(result)
-        tables.save({name: result}, list(_BENCHMARKS))
+        section = name
+        if name == "verdicts":
+            section += ("_plain" if arguments.plain else "") + ("_loaded" if arguments.load else "")
+        if not arguments.only:
+            tables.save({section: result}, [*_BENCHMARKS, *_VARIANTS])
 
 
 if __name__ == "__main__":

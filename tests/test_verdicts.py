@@ -21,7 +21,7 @@ def test_a_label_is_well_formed(scenario: Scenario) -> None:
         re.compile(expression)
 
     if scenario.kind == "control":
-        assert not (label.right or label.place or label.plain)
+        assert (label.right, label.place, label.plain) == ((), (), ())
         assert not scenario.thread or THREAD.fullmatch(scenario.thread)
     else:
         assert label.right

@@ -14,7 +14,7 @@ Form: TypeAlias = Literal["calls", "plain"]
 
 
 class Label(msgspec.Struct, frozen=True):
-    """What an answer has to say, as regular expressions without case.
+    """The text that an answer needs, as regular expressions without case.
 
     All expressions of `right` have to be in one statement, such as a finding with its advice. So do those of `place`.
 

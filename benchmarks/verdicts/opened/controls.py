@@ -1,4 +1,4 @@
-"""Healthy programs: nothing is to be accused."""
+"""Healthy programs, of which nothing may be accused."""
 
 from __future__ import annotations
 

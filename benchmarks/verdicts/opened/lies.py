@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.verdicts.labels import Label, Scenario
 from benchmarks.verdicts.pieces import training
-from benchmarks.verdicts.pieces.shapes import bounded, line, quantized, steady, total
+from benchmarks.verdicts.pieces.shapes import Course, bounded, line, quantized, steady, total
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,9 +30,9 @@ def _trained_tokens(recording: Recording, number: int, chance: np.random.Generat
     recording.trained(tickets, policy_version=number)
 
 
-def _counted(each: int) -> training.Course:
+def _counted(each: int) -> Course:
     def course(steps: int, chance: np.random.Generator) -> NDArray[np.float64]:
-        return each * (1.0 + np.arange(steps))
+        return each * (1.0 + np.arange(steps, dtype=np.float64))
 
     return course
 

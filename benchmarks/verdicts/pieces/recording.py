@@ -1,4 +1,4 @@
-"""What a program records: the calls that the docs recommend, or no more than `init` and `log`."""
+"""The recording of a program: with the calls that the docs recommend, or with no more than `init` and `log`."""
 
 from __future__ import annotations
 

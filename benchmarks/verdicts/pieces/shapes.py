@@ -79,6 +79,7 @@ def total(weights: dict[str, float], parts: dict[str, Course], name: str = "rewa
         return lambda steps, _: parts[part](steps, np.random.default_rng(seeds[part]))
 
     def summed(steps: int, chance: np.random.Generator) -> NDArray[np.float64]:
-        return np.sum([weights[part] * drawn(part)(steps, chance) for part in parts], axis=0)
+        columns = np.stack([weights[part] * drawn(part)(steps, chance) for part in parts])
+        return np.asarray(columns.sum(axis=0), dtype=np.float64)
 
     return {f"rewards/{part}/mean": drawn(part) for part in parts} | {name: summed}
