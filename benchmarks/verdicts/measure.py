@@ -76,7 +76,7 @@ def _deviations(grades: Sequence[Judgment]) -> Table:
         for one in grades
         if one.grade not in {"right", "quiet"}
     ]
-    return Table("What was said where it was not right", ["scenario", "grade", "said"], rows)
+    return Table("The statements that decided where the answer was not right", ["scenario", "grade", "said"], rows)
 
 
 @contextmanager
