@@ -116,21 +116,27 @@ class Steps:
             return None
         number = self.last if step is None else step
         if type(number) is not int or not 0 <= number < STEPS:
-            try:
-                number = None if step is None else to_step(step)
-            except ValueError as error:
-                self.recorder.refuse("step", f"{call}(): {error}; use `with run.step(n):`, or pass step=n, from 0 on")
+            number = self._converted(call, step)
+            if number is None:
                 return None
-        if number is None:
-            where = "before the first step; use `with run.step(n):`, or pass step=n, from 0 on"
-            self.recorder.refuse("step", f"{call}() {where}")
-            return None
         if number > self.highest:  # noqa: PLR1730 - each value passes here, and a call of `max` takes 0.1 µs
             self.highest = number
         if self.open is None:
             self.last = number
             self.recorder.follow_wall_clock()
         return number
+
+    def _converted(self, call: str, step: object) -> int | None:
+        """Return a step that is not a plain `int`; `None` if there is none, or it is refused."""
+        if step is None:
+            where = "before the first step; use `with run.step(n):`, or pass step=n, from 0 on"
+            self.recorder.refuse("step", f"{call}() {where}")
+            return None
+        try:
+            return to_step(step)
+        except ValueError as error:
+            self.recorder.refuse("step", f"{call}(): {error}; use `with run.step(n):`, or pass step=n, from 0 on")
+            return None
 
     def log(self, values: Mapping[str, object], step: int | None, weight: float) -> None:
         """Write the values of metrics, at a step or where the caller is; refuse those that cannot be recorded."""

@@ -182,7 +182,8 @@ class Wandb(Program):
         run.finish()
 
     def points(self) -> Iterator[Point]:
-        wandb_file.wait_until_written(str(self.place))
+        if self._counters:
+            wandb_file.wait_until_written(str(self.place))
         for file in wandb_file.files(str(self.place)):
             for row in wandb_file.history(file):
                 values = {name: json.loads(text) for name, text in row.items() if not name.startswith("_")}
@@ -226,6 +227,9 @@ TRACKERS: dict[str, type[Program]] = {
 
 def run_program(program: Program, places: list[str], ops: list[Op]) -> None:
     """Run the calls of a program."""
+    if program.has_children and any(op.where == "child" for op in ops):
+        # A name with a directory in it may be that of a directory's value in a process that does not know the name.
+        ops = [msgspec.structs.replace(op, name=op.name.rpartition("/")[2]) for op in ops]
     runs: dict[int, Any] = {}
     steps = dict.fromkeys(range(3), 0)
     for value, op in enumerate(ops, 1):
