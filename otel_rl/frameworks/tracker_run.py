@@ -47,6 +47,11 @@ class TrackerRun:
         return None if self._home is None or self._home.is_over else self._home
 
     @property
+    def is_left(self) -> bool:
+        """Whether this process was forked since, and the run that recorded it has ended."""
+        return self.is_of_parent and self.home is None
+
+    @property
     def was_recorded(self) -> bool:
         """Whether a run of otel-rl has, or had, a value of it."""
         return self._home is not None

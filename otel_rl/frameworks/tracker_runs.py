@@ -47,6 +47,9 @@ class TrackerRuns:
             directory: Its directory.
         """
         found = self._runs.get((tracker, key))
+        if found is not None and user is not None and found.is_left and user not in found.users:
+            del self._runs[tracker, key]  # opened again, in this forked process
+            found = None
         if found is None:
             found = self._runs.setdefault((tracker, key), TrackerRun(tracker, name or key, project, directory))
         if user is not None:

@@ -237,6 +237,21 @@ def test_a_forked_child_logs_to_the_run_of_its_parent() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
+def test_a_forked_child_opens_a_directory_again() -> None:
+    """It begins a run if that of the parent has ended; the parent's own writer has none there."""
+    tracker, users = Tracker("tensorboard"), (User(), User())
+    run = writer("/tb/trial1", users[0])
+    tracker.record(run, {"x": 1.0}, 0)
+    run_of(run).finish(0)
+    if not (child := os.fork()):
+        tracker.record(run, {"x": 2.0}, 1)
+        again = writer("/tb/trial1", users[1])
+        tracker.record(again, {"x": 3.0}, 2)
+        os._exit(0 if run.home is None and run_of(again) is otel_rl.current() else 1)
+
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_a_summary_is_in_the_last_row(read: Callable[[Run], Values]) -> None:
     """Under its name, unless that is the name of a curve."""
     tracker, user = Tracker("wandb"), User()
