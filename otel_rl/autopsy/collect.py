@@ -121,7 +121,7 @@ def _recorders(run: Path, missing: list[str], hidden: list[int]) -> Iterable[_Re
         for journal in sorted(directory.journals.glob("*")):
             if not is_journal(journal.name) or not is_held(journal):
                 continue
-            owner = read_shown_json(journal / "owner.json", JournalOwner)
+            owner = read_shown_json(journal / "owner.json", JournalOwner, journal)
             who = who_of(journal.name)
             if owner is None:
                 missing.append(f"{who}: its process is unknown")

@@ -21,11 +21,12 @@ from otel_rl.recorder.archive.now import read_now
 from otel_rl.recorder.directory import directory as directories
 from otel_rl.recorder.errors.sinks import file_name
 from otel_rl.recorder.files import modes
-from otel_rl.recorder.files.atomic_files import read_shown_json, write_atomically
+from otel_rl.recorder.files.atomic_files import read_shown_json
+from otel_rl.recorder.files.own_directory import OwnDirectory
 from otel_rl.recorder.files.own_files import check_own
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from otel_rl.autopsy.graph import Graph, Node
@@ -51,26 +52,32 @@ def autopsy(run: Path, cause: str = "") -> Autopsy:
     seen = look(run, cause)
     missing = list(seen.missing)
     name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(seen.time_unix_nano / _NS))
-    place = run / FOLDER
-    try:
-        check_own(run.resolve())  # a folder of root in a user's run would be closed to that user's own autopsies
-        modes.make_directory(place / name)
-        write_atomically(place / name / f"{file_name(seen.host)}.json", msgspec.json.encode(seen))
-    except OSError as error:
-        missing.append(f"nothing is written: {error}")
+    place, evidence = run / FOLDER, f"{file_name(seen.host)}.json"
+    if why := _written(place, place / name, {evidence: msgspec.json.encode(seen)}):
+        missing.append(f"nothing is written: {why}")
     nows = read_now(run)
     machines = [seen, *_others(place, seen, nows, wait=bool(cause))]
     absent = _hosts(nows) - {machine.host for machine in machines}
     missing += [f"{host}: nobody has looked there; run there: otel-rl autopsy {run}" for host in sorted(absent)]
     concluded = conclude(run, machines, nows, time.time_ns(), cause)
     concluded = msgspec.structs.replace(concluded, missing=tuple(missing), file=str(place / f"{name}.txt"))
+    text = "\n".join(line for _, line in lines_of(concluded))
+    files = {f"{name}.txt": f"{text}\n".encode(), f"{name}.json": msgspec.json.encode(concluded)}
+    is_written = not why and not _written(place, place, files)
+    return concluded if is_written else msgspec.structs.replace(concluded, file="")
+
+
+def _written(place: Path, folder: Path, files: Mapping[str, bytes]) -> str:
+    """Write files into the folder of autopsies or one in it; return why it cannot be done, empty if it was."""
     try:
-        text = "\n".join(line for _, line in lines_of(concluded))
-        write_atomically(place / f"{name}.txt", f"{text}\n".encode())
-        write_atomically(place / f"{name}.json", msgspec.json.encode(concluded))
-    except OSError:
-        return msgspec.structs.replace(concluded, file="")
-    return concluded
+        check_own(place.parent.resolve())  # a folder of root in a user's run would be closed to that user's autopsies
+        mode = modes.chosen().directory
+        with OwnDirectory(place, mode, closes=True), OwnDirectory(folder, mode, closes=True) as opened:
+            for name, content in files.items():
+                opened.write(name, content)
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def conclude(run: Path, machines: Sequence[MachineSeen], nows: Sequence[Now], at: int, cause: str = "") -> Autopsy:
@@ -119,7 +126,7 @@ def _others(place: Path, seen: MachineSeen, nows: Sequence[Now], *, wait: bool) 
     while True:
         others: dict[str, MachineSeen] = {}
         for file in sorted(place.glob("*/*.json")):
-            other = read_shown_json(file, MachineSeen)
+            other = read_shown_json(file, MachineSeen, place)
             if other is not None and other.host != seen.host and _is_together(other, seen):
                 others[other.host] = other
         if time.monotonic() >= deadline or _hosts(nows) <= {*others, seen.host}:

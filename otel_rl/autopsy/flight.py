@@ -59,7 +59,7 @@ def _mark(journal: Path) -> int:
 def _last(place: Path) -> Iterable[Collective]:
     by_group: dict[str, Collective] = {}
     with suppress(OSError, *UNDECODABLE):
-        for entry in msgspec.json.decode(read_shown(place), type=_Dump).entries:
+        for entry in msgspec.json.decode(read_shown(place, place.parent), type=_Dump).entries:
             if not entry.is_p2p:
                 name, about = entry.process_group
                 group = f"group {name}" if about in ("", "undefined") else f"group {name} ({about})"

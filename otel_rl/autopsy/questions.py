@@ -24,7 +24,7 @@ def put(pid: int, journal: Path, question: bytes) -> bool:
     with suppress(OSError, ValueError, *UNDECODABLE):
         if not any(os.path.dirname(file) == str(journal.resolve()) for file in files_of(pid).values()):  # noqa: PTH120
             return False
-        number, inode = map(int, read_shown(journal / QUESTIONS).split())
+        number, inode = map(int, read_shown(journal / QUESTIONS, journal).split())
         # O_NONBLOCK: a process that is stopped does not read, and a full pipe would hold up the autopsy.
         pipe = os.open(f"/proc/{pid}/fd/{number}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:

@@ -13,6 +13,7 @@ import ast
 import ctypes
 import os
 import re
+import stat
 import time
 from contextlib import suppress
 from functools import cache
@@ -68,16 +69,42 @@ def _asked(
     waiting: dict[Asked, int] = {}
     for process in processes:
         try:
-            if (size := process.file.stat().st_size) > _MOST_BYTES:
-                os.truncate(process.file, 0)  # the process appends
-                size = 0
-            if why := _why_not(process) or way(process):
+            if why := _why_not(process):
+                answers[process.pid] = why
+                continue
+            begin = emptied(process.file)
+            if why := way(process):
                 answers[process.pid] = why
             else:
-                waiting[process] = size
+                waiting[process] = begin
         except OSError as error:
             answers[process.pid] = str(error.strerror or error)
-    return answers | {process.pid: parsed(text) or "it did not answer" for process, text in _answers(waiting, within)}
+    return answers | {
+        process.pid: parsed(text, with_source=_is_own(process.pid)) or "it did not answer"
+        for process, text in _answers(waiting, within)
+    }
+
+
+def _is_own(pid: int) -> bool:
+    """Return whether a process is this user's. The stacks of another one could name any file of this user."""
+    with suppress(OSError):
+        return os.stat(f"/proc/{pid}").st_uid == os.geteuid()  # noqa: PTH116
+    return False
+
+
+def emptied(file: Path) -> int:
+    """Return the size of a file of stacks; one of this user that has grown large is emptied before."""
+    status = file.lstat()
+    is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink == 1
+    if status.st_size <= _MOST_BYTES or not is_own:
+        return status.st_size
+    fd = os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.path.samestat(status, os.fstat(fd)):
+            os.ftruncate(fd, 0)  # the process appends
+        return os.fstat(fd).st_size
+    finally:
+        os.close(fd)
 
 
 def _question(process: Asked) -> str:
@@ -86,16 +113,19 @@ def _question(process: Asked) -> str:
 
 def _why_not(process: Asked) -> str:
     """Return why a process must not get the signal: it would end it, or write into another file; empty if it may."""
-    if str(process.file.resolve()) not in files_of(process.pid).values():
+    if process.file.is_symlink() or str(process.file.resolve()) not in files_of(process.pid).values():
         return "it has closed the file for them, or it is another user's"
     if not catches(process.pid, process.number):
         return "it no longer handles the signal that asks for them"
-    stat = stat_of(process.pid)
-    return "it is stopped" if stat is not None and stat.state in "Tt" else ""
+    seen = stat_of(process.pid)
+    return "it is stopped" if seen is not None and seen.state in "Tt" else ""
 
 
-def parsed(text: str) -> tuple[Thread, ...]:
-    """Return the threads of the text that `faulthandler` writes, the main thread first; of several texts the last."""
+def parsed(text: str, *, with_source: bool = True) -> tuple[Thread, ...]:
+    """Return the threads of the text that `faulthandler` writes, the main thread first; of several texts the last.
+
+    `with_source` says whether the files that it names may be read.
+    """
     by_id: dict[str, tuple[str, list[Frame]]] = {}
     frames: list[Frame] = []
     for line in text.splitlines():
@@ -105,7 +135,8 @@ def parsed(text: str) -> tuple[Thread, ...]:
             by_id[begins[1]] = begins[2] or "", frames
         elif (frame := _FRAME.match(line)) is not None:
             file, number = _literal(frame[1]), int(frame[2])
-            frames.append(Frame(file, number, _literal(frame[3]), source_of(file, number)))
+            source = source_of(file, number) if with_source else ""
+            frames.append(Frame(file, number, _literal(frame[3]), source))
     threads = [Thread(tuple(frames), name) for name, frames in by_id.values()]
     # The thread that answers the question sees itself.
     own = [thread for thread in threads if not any(frame.file.endswith(_OWN) for frame in thread.frames)]
@@ -152,9 +183,9 @@ def _best_thread(process: Asked) -> int:
     """Return the thread that a signal disturbs least; 0 if it would cut short what each of them writes."""
     candidates: list[tuple[int, int]] = []
     for thread in threads_of(process.pid)[:_MOST_THREADS]:
-        stat, call = stat_of(process.pid, thread), syscall_of(process.pid, thread)[0]
-        if stat is not None and catches(process.pid, process.number, thread) and call not in _CUT_SHORT:
-            candidates.append((0 if stat.state == "R" else 1 if call in _GOES_ON else 2, thread))
+        seen, call = stat_of(process.pid, thread), syscall_of(process.pid, thread)[0]
+        if seen is not None and catches(process.pid, process.number, thread) and call not in _CUT_SHORT:
+            candidates.append((0 if seen.state == "R" else 1 if call in _GOES_ON else 2, thread))
     return min(candidates, default=(0, 0))[1]
 
 
@@ -165,7 +196,7 @@ def _answers(waiting: dict[Asked, int], within: float) -> Iterable[tuple[Asked, 
         time.sleep(_POLL_S)
         now = time.monotonic()
         for process, begun in list(waiting.items()):
-            size = process.file.stat().st_size if process.file.exists() else 0
+            size = process.file.lstat().st_size if process.file.exists() else 0
             if size != sizes[process]:
                 sizes[process], since[process] = size, now
             elif (size > begun and now - since[process] > _SETTLED_S) or now > deadline:

@@ -13,8 +13,9 @@ from threading import Barrier
 import pytest
 
 from otel_rl.recorder.files.atomic_files import write_first
-from otel_rl.recorder.files.file_systems import is_shared, type_of, what_fails
+from otel_rl.recorder.files.file_systems import is_shared, what_fails
 from otel_rl.recorder.files.modes import make_directory
+from otel_rl.recorder.files.mounts import type_of
 from tests.faults.nodes import Nodes
 from tests.file_systems import sshfs
 from tests.processes import rows_of

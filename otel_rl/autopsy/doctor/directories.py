@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from otel_rl.autopsy.doctor.check import Check
 from otel_rl.recorder.directory.directory import FULL
 from otel_rl.recorder.facts import wording
-from otel_rl.recorder.files.file_systems import is_shared, type_of, what_fails
+from otel_rl.recorder.files.file_systems import is_shared, what_fails
+from otel_rl.recorder.files.mounts import type_of
 from otel_rl.recorder.files.private_directories import home
 
 if TYPE_CHECKING:

@@ -107,7 +107,7 @@ def offsets(run: Path) -> dict[str, float]:
     ahead: dict[str, float] = {}
     for host in machines_of(run):
         place = place_of(run, host)
-        state = read_shown_json(place, Now)
+        state = read_shown_json(place, Now, run)
         if state is not None:
             ahead[host] = state.time_unix_nano / 1e9 - place.stat().st_mtime
     return ahead

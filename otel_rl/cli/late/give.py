@@ -14,6 +14,7 @@ from otel_rl.cli.late.replay import exporters_of, replay
 from otel_rl.cli.output import say, say_json
 from otel_rl.recorder.agent.process import StartError, log_to_stderr
 from otel_rl.recorder.errors import SettingsError
+from otel_rl.recorder.files.own_files import ForeignError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,8 @@ def give(run: Path, names: Sequence[str], into: Path | None, *, again: bool, as_
     except BlockingIOError:
         raise click.ClickException(f"another process gives {run} to the same destination") from None
     except PermissionError as error:
-        raise click.ClickException(f"{error.filename} cannot be written; give another directory: -o DIR") from None
+        why = str(error) if isinstance(error, ForeignError) else f"{error.filename} cannot be written"
+        raise click.ClickException(f"{why}; give another directory: -o DIR") from None
     except (SettingsError, StartError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     if as_json:

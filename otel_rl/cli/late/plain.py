@@ -80,7 +80,7 @@ def _items(file: Path, kind: type[One]) -> Iterator[One]:
     """Yield the items of one kind in a file, and count the other lines."""
     damaged = 0
     try:
-        opened = open_regular(file)
+        opened = open_regular(file, links=False)
     except FileNotFoundError:
         return
     with opened:

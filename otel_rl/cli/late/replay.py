@@ -30,12 +30,13 @@ from otel_rl.recorder.delivery import plugins
 from otel_rl.recorder.delivery.progress import Cursor, cursor_file
 from otel_rl.recorder.directory import agent_start, births, parts, secret_options
 from otel_rl.recorder.directory.directory import Manifest, RunDirectory
-from otel_rl.recorder.directory.parts import ARCHIVE
+from otel_rl.recorder.directory.parts import ARCHIVE, LOCAL
 from otel_rl.recorder.errors import SettingsError, sinks
 from otel_rl.recorder.errors.texts import meant
 from otel_rl.recorder.files.atomic_files import read_json
 from otel_rl.recorder.files.locks import Lock
 from otel_rl.recorder.files.modes import make_directory
+from otel_rl.recorder.files.outputs import check_target
 from otel_rl.recorder.files.private_directories import home, private_directory
 from otel_rl.recorder.secrets import is_secret
 from otel_rl.recorder.settings import loading
@@ -172,6 +173,8 @@ class _Destination:
             idle_timeout=_IDLE_S,
             journal_limit=UNLIMITED_BYTES,
         )
+        if into is None:
+            check_target(target, apart=frozenset((ARCHIVE, LOCAL)))
         make_directory(target)
         where = (births.birth_of(target), str(target), machine, *self._where())  # a new run in its place has another
         digest = hashlib.sha256(os.fsencode("\0".join(where))).hexdigest()[:16]

@@ -135,7 +135,8 @@ class _Reading:
         try:
             if isinstance(data, OSError):
                 raise data
-            trial = read_shown_json(file.parent.parent / "result.json", Trial) if file.parent.name == "agent" else None
+            top = file.parent.parent
+            trial = read_shown_json(top / "result.json", Trial, top) if file.parent.name == "agent" else None
             document = decoded(data)
             items = [*items_of(document, trial, name)]
             keys = [(item[0].attempt, item[0].trace_id, item[0].span_id) for item, _ in items]

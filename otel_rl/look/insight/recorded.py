@@ -150,7 +150,7 @@ class RecordedRun:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """The content of `run.json`; empty if there is none."""
-        return read_shown_json(self.place.path / "run.json", dict[str, Any]) or {}
+        return read_shown_json(self.place.path / "run.json", dict[str, Any], self.place.path) or {}
 
     @cached_property
     def parameters(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from otel_rl.recorder.archive.json_texts import decoded
 from otel_rl.recorder.archive.runs import labels_of, machines, place_of, places_of
 from otel_rl.recorder.archive.tables import ROWS, STEPS, TABLES
 from otel_rl.recorder.directory.parts import ARCHIVE
+from otel_rl.recorder.files.outputs import draft_of
 from otel_rl.recorder.files.private_directories import private_directory
 
 if TYPE_CHECKING:
@@ -195,8 +196,8 @@ class _Reader:
             duckdb.Error: The query is not valid.
             OSError: The file cannot be written, or one was deleted meanwhile since the run goes on.
         """
-        with self._spilling(query) as database:
-            database.execute(f"COPY ({query}) TO {literal(str(file))} ({options}, USE_TMP_FILE true)")
+        with self._spilling(query) as database, draft_of(file) as draft:
+            database.execute(f"COPY ({query}) TO {literal(str(draft))} ({options})")
             return int(database.fetchall()[0][0])
 
     def stream(self, query: str) -> Iterator[list[tuple[Any, ...]]]:

@@ -83,7 +83,7 @@ class Snapshot:
     def steps_of_messages(self) -> list[range]:
         """Return the steps of each file of messages, from the first to the last; a file without a note may have any."""
         listed = (file for folder in self._folders for file in files.covering(_listed(folder.path, MESSAGES)))
-        return [steps_in(file.path) or _ANY_STEP for file in listed]
+        return [_steps_in(file) for file in listed]
 
     def lines(self, table: ArchiveTable) -> str:
         """Return the query for all lines of a table, with the number of the run in `origin`.
@@ -129,7 +129,7 @@ def _intact(place: Path, table: ArchiveTable, steps: Sequence[range] | None) -> 
     """
     every = _listed(place, table)
     if steps is not None:
-        every = [file for file in every if _may_have(steps_in(file.path) or _ANY_STEP, steps)]
+        every = [file for file in every if _may_have(_steps_in(file), steps)]
     damaged: list[Path] = []
     chosen = files.covering(every)
     with ThreadPoolExecutor() as pool:  # neither reading nor a checksum holds the interpreter
@@ -145,6 +145,13 @@ def _intact(place: Path, table: ArchiveTable, steps: Sequence[range] | None) -> 
         ends += [file.end for file in _every(place, STEPS)]
     end = max(ends, default=0)
     return _Intact(chosen, damaged, [*holes, (reached, end)] if end > reached else holes)
+
+
+def _steps_in(file: File) -> range:
+    try:
+        return steps_in(file.path) or _ANY_STEP
+    except PermissionError:  # it, or a link in its place, is not read: it counts as damaged
+        return _ANY_STEP
 
 
 def _may_have(stated: range, steps: Sequence[range]) -> bool:
@@ -174,7 +181,7 @@ def _every(place: Path, table: ArchiveTable) -> list[File]:
 
 
 def _is_intact(file: File) -> bool:
-    stat = file.path.stat()
+    stat = file.path.lstat()
     # The time of change, which copies cannot set as they do that of modification: a file with another content is read
     # again.
     key = file.path, stat.st_ino, stat.st_size, stat.st_ctime_ns

@@ -16,6 +16,7 @@ from otel_rl.cli.output import say, say_json
 from otel_rl.cli.runs import RunArgument, runs_directory
 from otel_rl.recorder.errors.texts import meant
 from otel_rl.recorder.files.modes import own_process
+from otel_rl.recorder.files.outputs import place_for
 
 if TYPE_CHECKING:
     from otel_rl.cli.options import StepInterval
@@ -71,7 +72,7 @@ def export(
     if something was not delivered.
 
     Files have the valid history, or that of a range of steps. Without -o, they are in the run directory, or in the
-    working directory if that one cannot be written. The formats:
+    working directory if the run directory is not yours. The formats:
 
     \b
         perfetto  the timeline, for https://ui.perfetto.dev: trace.json.gz
@@ -108,7 +109,7 @@ def export(
         from otel_rl.cli.late.give import give
 
         give(run, names, place, again=again, as_json=as_json)
-    place = place or (run if os.access(run, os.W_OK) else Path()) / _FILES[kind]
+    place = place or place_for(run, _FILES[kind])
     if kind == "perfetto" and not os.access(place.absolute().parent, os.W_OK):
         raise click.ClickException(f"{place.absolute().parent} is not a directory that can be written")
     written = _written(run, kind, place.absolute(), steps)

@@ -13,6 +13,7 @@ from otel_rl.cli.commands import Verb
 from otel_rl.cli.output import say
 from otel_rl.cli.runs import RunArgument
 from otel_rl.recorder.facts import wording
+from otel_rl.recorder.files.outputs import place_for
 
 _NAME = "report.html"
 _WIDTH = 24
@@ -35,11 +36,11 @@ def report(run: Path, file: Path | None) -> None:
 
     The file begins with what was found, and shows the evidence below: curves, phases, the timeline, memory, events.
     Open it from disk, or send it. Without -o, it is report.html in the run directory, or in the working directory if
-    that one cannot be written. A run that goes on, or was killed, is shown as far as it is.
+    the run directory is not yours. A run that goes on, or was killed, is shown as far as it is.
     """
     from otel_rl.look.page.report import write_report
 
-    place = file or _place(run)
+    place = file or place_for(run, _NAME)
     if not os.access(place.absolute().parent, os.W_OK):
         raise click.ClickException(f"{place.absolute().parent} is not a directory that can be written")
     try:
@@ -49,11 +50,6 @@ def report(run: Path, file: Path | None) -> None:
     written = place.absolute()
     say(str(written))
     say(f"{wording.fixed(written.stat().st_size, 1, -6)} MB, for any browser. {_how_to_open(written)}", err=True)
-
-
-def _place(run: Path) -> Path:
-    """Return the default place of a report: the run directory, or else the working directory."""
-    return run / _NAME if os.access(run, os.W_OK) else Path(_NAME)
 
 
 def _progress(number: int, count: int, what: str) -> None:

@@ -60,7 +60,7 @@ class Autopsy(msgspec.Struct, frozen=True, kw_only=True):
 def read_autopsies(run: Path, most: int = 20) -> list[Autopsy]:
     """Return the autopsies of a run, the newest first."""
     files = sorted((run / FOLDER).glob("*.json"), reverse=True)[:most]
-    autopsies = (read_shown_json(file, Autopsy) for file in files)
+    autopsies = (read_shown_json(file, Autopsy, run) for file in files)
     return [autopsy for autopsy in autopsies if autopsy is not None]
 
 

@@ -217,7 +217,7 @@ def note_in(path: Path, name: str) -> str:
     Raises:
         OSError: It cannot be read now.
     """
-    with open_regular(path) as file:
+    with open_regular(path, links=False) as file:
         file.seek(-min(_NOTES_BYTES, path.stat().st_size), os.SEEK_END)
         end = file.read()
     note = re.search(rb"(?s)\x18%c%s\x18([\x00-\x7f])" % (len(name), re.escape(name.encode())), end)

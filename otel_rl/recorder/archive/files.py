@@ -92,7 +92,7 @@ def read(file: File) -> bytes:
         DamagedError: They are not those that were written.
         FileNotFoundError: It was deleted; list the files again.
     """
-    with open_regular(file.path) as opened:
+    with open_regular(file.path, links=False) as opened:
         data = opened.read(_MOST_BYTES + 1)
     _check(file, crc32(data), len(data))
     return data
@@ -106,7 +106,7 @@ def check(file: File) -> None:
         FileNotFoundError: It was deleted; list the files again.
     """
     checksum = size = 0
-    with open_regular(file.path) as opened:
+    with open_regular(file.path, links=False) as opened:
         while size <= _MOST_BYTES and (data := opened.read(_AT_ONCE)):
             checksum, size = crc32(data, checksum), size + len(data)
     _check(file, checksum, size)

@@ -200,7 +200,7 @@ def machines_of(run: Path) -> list[str]:
 
 def read_now(run: Path) -> list[Now]:
     """Return the states that the agents of a run wrote last, the newest first; without a head, each machine has one."""
-    states = (read_shown_json(path, Now) for path in (run / ARCHIVE).glob(f"*/{_FILE}"))
+    states = (read_shown_json(path, Now, run) for path in (run / ARCHIVE).glob(f"*/{_FILE}"))
     return sorted((now for now in states if now is not None), key=lambda now: -now.time_unix_nano)
 
 

@@ -43,7 +43,7 @@ def signs_of(run: Path, nows: Sequence[Now], at: int) -> RunSigns:
     Of a run without reports, whether it has steps, and how it ended if its rows are plain, follow from its files.
     """
     if not nows:
-        end = read_shown_json(run / END_FILE, Ended)
+        end = read_shown_json(run / END_FILE, Ended, run)
         ends = () if end is None else (AttemptEnd(end.attempt, end.outcome, end.error, end.time_unix_nano),)
         has_steps = (run / ROWS_FILE).exists() or bool(machines(run / ARCHIVE))
         return RunSigns(ends=ends, has_steps=has_steps, start=last_start(run))

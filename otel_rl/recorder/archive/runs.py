@@ -15,6 +15,8 @@ from otel_rl.recorder.archive import files
 from otel_rl.recorder.archive.files import MACHINE_FILE, ROWS_FILE
 from otel_rl.recorder.archive.tables import TABLES
 from otel_rl.recorder.directory.parts import ARCHIVE
+from otel_rl.recorder.errors.occasional import Occasional
+from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.files.atomic_files import read_shown_json
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 _MANIFEST = "run.json"
 NEWEST = "newest"
 """The name of the run that was created or resumed last."""
+_warnings = Occasional(log_of("otel_rl"))
 _SIGNS = (_MANIFEST, ARCHIVE, ROWS_FILE, MACHINE_FILE)
 
 
@@ -52,7 +55,7 @@ def place_of(path: str | os.PathLike[str]) -> Place:
     directory = Path(path).absolute()  # the reader stays valid when the working directory changes
     if not _is_run(directory):
         raise FileNotFoundError(f"{directory} is not a run directory: it has none of {', '.join(_SIGNS)}")
-    manifest = read_shown_json(directory / _MANIFEST, _Manifest) or _Manifest()
+    manifest = read_shown_json(directory / _MANIFEST, _Manifest, directory) or _Manifest()
     real = directory.resolve()
     return Place(directory, manifest.id, manifest.project or real.parent.name, manifest.name or real.name)
 
@@ -158,10 +161,20 @@ def _is_run(directory: Path) -> bool:
 
 
 def machines(archive: Path) -> list[str]:
-    """Return the folders of an archive that have files of tables, and not only `now.json` or a draft on a full disk."""
+    """Return the folders of an archive that have files of tables, and not only `now.json` or a draft on a full disk.
+
+    Folders that are links, or have some in them, are left out: an archive of somebody else could lead anywhere.
+    """
+    if archive.is_symlink():
+        _warnings.warn(f"{archive} is a link; it is not read")
+        return []
     names = sorted(os.listdir(archive)) if archive.is_dir() else []  # noqa: PTH208
-    return [name for name in names if any(_has_files(archive / name / folder) for folder in ("", files.TAIL))]
+    return [name for name in names if _has_files(archive / name)]
 
 
 def _has_files(place: Path) -> bool:
-    return any(files.listed(place / table.name) for table in TABLES)
+    parts = [place, place / files.TAIL, *(place / tail / table.name for tail in ("", files.TAIL) for table in TABLES)]
+    if link := next((part for part in parts if part.is_symlink()), None):
+        _warnings.warn(f"{link} is a link; {place} is not read")
+        return False
+    return any(files.listed(part) for part in parts[2:])

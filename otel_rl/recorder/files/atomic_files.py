@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -105,9 +106,12 @@ def read_json(path: Path, kind: type[T]) -> T | None:
     return _decoded(_own, path, kind)
 
 
-def read_shown_json(path: Path, kind: type[T]) -> T | None:
-    """Return the content of a JSON file that is only shown; `None` if it is missing, damaged or of another type."""
-    return _decoded(read_shown, path, kind)
+def read_shown_json(path: Path, kind: type[T], below: Path) -> T | None:
+    """Return the content of a JSON file that is only shown; `None` if it is missing, damaged or of another type.
+
+    It is read only below a directory, such as that of its run, and not behind a link in there.
+    """
+    return _decoded(partial(read_shown, below=below), path, kind)
 
 
 def _decoded(read: Callable[[Path], bytes], path: Path, kind: type[T]) -> T | None:

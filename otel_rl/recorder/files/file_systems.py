@@ -6,11 +6,11 @@ import contextlib
 import fcntl
 import mmap
 import os
-import re
 from pathlib import Path
 
 from otel_rl.recorder.files.atomic_files import write_first
 from otel_rl.recorder.files.modes import PRIVATE, set_mode
+from otel_rl.recorder.files.mounts import type_of
 
 _LOCAL = frozenset(
     (
@@ -27,29 +27,6 @@ def is_shared(path: Path) -> bool:
     """Return whether other machines may see the directory; false if the system does not say."""
     kind = type_of(path)
     return bool(kind) and kind not in _LOCAL
-
-
-def type_of(path: Path) -> str:
-    """Return the type of the file system of `path`; empty without /proc."""
-    return mount_of(path).partition(" - ")[2].partition(" ")[0]
-
-
-def mount_of(path: Path) -> str:
-    """Return the line of /proc/self/mountinfo about the file system of `path`; empty if there is none."""
-    best, mount = "", ""
-    try:
-        # A mount point can be any bytes: strict UTF-8 would end the start of a run (faults/test_start.py).
-        lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
-    except OSError:
-        return ""
-    real = str(path.resolve())
-    for line in lines:
-        # The kernel writes spaces, tabs, line feeds and backslashes in paths as octal numbers (proc_pid_mountinfo(5)).
-        place = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[4])
-        # `>=`: of two file systems at one mount point, the later line is mounted over the other one.
-        if (real == place or real.startswith(place.rstrip("/") + "/")) and len(place) >= len(best):
-            best, mount = place, line
-    return mount
 
 
 def what_fails(directory: Path) -> str:

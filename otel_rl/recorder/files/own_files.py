@@ -18,12 +18,19 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from otel_rl.recorder.files.mounts import type_of
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import BinaryIO
 
 _OTHERS, _OTHERS_WRITE, _EVERYBODY_WRITES = 0o077, 0o022, 0o002
 _MOST_BYTES, _MOST_SHOWN_BYTES = 64 << 20, 16 << 20
 """Bytes of a file that is read at once: of this user, and of anybody. JSON takes up to ten times as much memory."""
+_WITH_OWNERS = frozenset(
+    ["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "tmpfs", "ramfs", "overlay"]
+)
+"""File systems on which a new file belongs to the user who makes it, with the mode that he gives it."""
 
 
 class ForeignError(PermissionError):
@@ -36,18 +43,51 @@ class ForeignError(PermissionError):
         return str(self.strerror)
 
 
-def open_regular(path: Path, *, links: bool = True) -> BinaryIO:
-    """Open a file for reading, unless it is something else than a file; `links` says whether a link is followed.
+def open_regular(path: Path, *, links: bool = True, below: Path | None = None) -> BinaryIO:
+    """Open a file for reading, unless it is something else than a file.
+
+    Args:
+        path: Where it is.
+        links: If true, a link is followed.
+        below: The directory of somebody else in which it must be: no link is followed on the way from there.
 
     Raises:
         ForeignError: It is a pipe, a device, a socket, or a link that is not followed.
         OSError: It cannot be opened.
     """
-    _check_regular(os.stat(path, follow_symlinks=links), path)  # noqa: PTH116 - before: opening a device can act on it
+    if below is None:
+        return _opened(path, path, None, links=links)
+    with _parent(path, below) as at:
+        return _opened(path, path.name, at, links=False)
+
+
+@contextlib.contextmanager
+def _parent(path: Path, below: Path) -> Iterator[int]:
+    """Yield the directory of a file, each of whose components below another one was opened without following a link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    at = os.open(below, flags)
+    try:
+        for part in path.relative_to(below).parts[:-1]:
+            if part == os.pardir:
+                raise ForeignError(f"{path} leads out of {below}", path)
+            try:
+                opened = os.open(part, flags | os.O_NOFOLLOW, dir_fd=at)
+            except NotADirectoryError:  # Linux's error for a link, too
+                raise ForeignError(f"{part} in {path} is a link, or no directory; it is not followed", path) from None
+            os.close(at)
+            at = opened
+        yield at
+    finally:
+        os.close(at)
+
+
+def _opened(path: Path, name: Path | str, at: int | None, *, links: bool) -> BinaryIO:
+    # Before it is opened: opening a device can act on it.
+    _check_regular(os.stat(name, dir_fd=at, follow_symlinks=links), path)
     # O_NONBLOCK and the second check: a pipe may have taken the place of the file since the first one
     # (security/test_tokens.py).
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
-    file = open(os.open(path, flags), "rb")  # noqa: PTH123, SIM115
+    file = open(os.open(name, flags, dir_fd=at), "rb")  # noqa: PTH123, SIM115
     try:
         _check_regular(os.fstat(file.fileno()), path)
     except OSError:
@@ -90,13 +130,17 @@ def read_found(path: Path) -> bytes:
         return _content(file, path, _MOST_BYTES)
 
 
-def read_shown(path: Path) -> bytes:
+def read_shown(path: Path, below: Path | None = None) -> bytes:
     """Return the content of a file that is only shown, so that anybody may have written it.
+
+    Args:
+        path: Where it is.
+        below: The directory, such as that of a run, in which it must be, and not behind a link in there.
 
     Raises:
         OSError: It cannot be read, is not a regular file, or is too large.
     """
-    with open_regular(path) as file:
+    with open_regular(path, below=below) as file:
         return _content(file, path, _MOST_SHOWN_BYTES)
 
 
@@ -207,7 +251,12 @@ def _is_own(status: os.stat_result, directory: Path) -> bool:
 
 
 def _new_file_in(directory: Path) -> _NewFile | None:
-    """Return the owner and the mode of a new private file in a directory; `None` if none can be made."""
+    """Return the owner and the mode of a new private file in a directory; `None` if none can be made.
+
+    One is made only on a file system whose files may all have one owner: nothing is written into what is somebody's.
+    """
+    if type_of(directory) in _WITH_OWNERS:
+        return _NewFile(os.geteuid(), 0o600)
     probe = directory / f".owner.{secrets.token_hex(8)}"
     with contextlib.suppress(OSError):
         fd = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)

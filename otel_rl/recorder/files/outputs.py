@@ -1,0 +1,73 @@
+"""The one door through which verbs write what they make of a run.
+
+A run directory can be somebody else's, or a copy with links that lead to files of this user. So a verb writes into it
+only if it is this user's own, and never through a link in it. A place that the user names is taken as it is. Each file
+is written under a new name, and then takes the place of the old one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from otel_rl.recorder.files.own_files import ForeignError, check_own
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def place_for(run: Path, name: str) -> Path:
+    """Return where a verb writes a file or a folder of a run without `-o`: in the run directory if it is this user's.
+
+    Otherwise it is in the working directory.
+
+    Raises:
+        ForeignError: There is a link at the place.
+    """
+    try:
+        check_own(run.resolve())
+    except OSError:
+        run = Path()
+    place = (run if os.access(run, os.W_OK) else Path()).absolute() / name
+    if place.is_symlink():
+        raise ForeignError(
+            f"{place} is a link, through which nothing is written: remove it, or give another: -o", place
+        )
+    return place
+
+
+def check_target(run: Path, *, apart: frozenset[str]) -> None:
+    """Check that other programs may write into a run directory: it is this user's, and no link in it leads elsewhere.
+
+    Args:
+        run: The run directory.
+        apart: Folders in it that they do not write.
+
+    Raises:
+        ForeignError: Another user made it or can write it, or there is a link in it.
+        OSError: It cannot be examined.
+    """
+    check_own(run.resolve())
+    for folder, folders, files in os.walk(run):
+        folders[:] = [name for name in folders if folder != str(run) or name not in apart]
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            if path.is_symlink():
+                raise ForeignError(f"{path} is a link, through which nothing is written", path)
+
+
+@contextlib.contextmanager
+def draft_of(file: Path) -> Iterator[Path]:
+    """Yield a path for a program that writes a file itself; at the end it takes the place of the file.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    # A new folder: at a name that can be guessed, there may be a link.
+    with tempfile.TemporaryDirectory(prefix=".otel-rl.", dir=file.parent) as folder:
+        draft = Path(folder, file.name)
+        yield draft
+        draft.replace(file)
