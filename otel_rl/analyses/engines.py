@@ -30,6 +30,11 @@ _GAUGES = {
     semconv.METRIC_ENGINE_REQUESTS_WAITING: "engine/requests_waiting",
 }
 """Metrics whose mean and maximum are in a row, with their names in trackers."""
+_COUNTED = (semconv.METRIC_ENGINE_REQUESTS_RUNNING, semconv.METRIC_ENGINE_REQUESTS_WAITING)
+_OPEN = "engine/requests_open"
+"""Of servers, the mean of the recent open requests, running and waiting: of the one with the most and the fewest."""
+_RECENT, _ENOUGH = 16, 8
+"""Measurements of a server that its mean is of, and how many there are before it counts."""
 _PREEMPTIONS, _HIT_RATE = "engine/preemptions", "engine/prefix_cache_hit_rate"
 _TIMEOUT_S = 5.0
 _PORTS = {"http": 80, "https": 443}
@@ -104,6 +109,7 @@ class EngineLoad:
         self._heard: deque[tuple[int, Load]] = deque(maxlen=_MOST)
         self._totals: dict[tuple[str, str], float] = {}
         self._servers: set[str] = set()
+        self._open: dict[str, deque[float]] = {}
         self.generated = 0.0
 
     def hear(self, at: int, loads: Iterable[Load]) -> None:
@@ -118,6 +124,12 @@ class EngineLoad:
             elif (rise := self._rise(load)) is not None:
                 self._heard.append((at, load._replace(value=rise)))
         self._servers.update(load.server for load in finite)
+        of_server = {load.server: 0.0 for load in finite if load.quantity in _COUNTED}
+        for load in finite:
+            if load.quantity in _COUNTED:
+                of_server[load.server] += load.value
+        for server, requests in of_server.items():
+            self._open.setdefault(server, deque(maxlen=_RECENT)).append(requests)
 
     def during(self, begin: int, end: int) -> dict[str, float]:
         """Return the columns of a step between two times (Unix nanoseconds), over all engines.
@@ -138,6 +150,9 @@ class EngineLoad:
             columns[_PREEMPTIONS] = sum(preempted)
         if looked_up := sum(of_step.get(PREFIX_QUERIES, ())):
             columns[_HIT_RATE] = sum(of_step.get(PREFIX_HITS, ())) / looked_up
+        recent = [sum(requests) / len(requests) for requests in [*self._open.values()] if len(requests) >= _ENOUGH]
+        if of_step and len(recent) > 1:
+            columns[f"{_OPEN}/max"], columns[f"{_OPEN}/min"] = max(recent), min(recent)
         return columns
 
     def _rise(self, load: Load) -> float | None:

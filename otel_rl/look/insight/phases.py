@@ -10,6 +10,8 @@ import numpy as np
 from otel_rl.look.insight.facts import PhaseShare
 from otel_rl.look.insight.own_times import IN_STEPS, own_ns, time_within
 from otel_rl.look.insight.recorded import in_sample
+from otel_rl.look.reader.result import lines_of
+from otel_rl.look.reader.valid import literal
 from otel_rl.recorder.facts.goodput import HUNG
 from otel_rl.recorder.facts.own_time import closed
 from otel_rl.semconv.phase_categories import category_of
@@ -90,35 +92,45 @@ def by_category(shares: Iterable[PhaseShare]) -> Mapping[str, float]:
 
 
 def works(recorded: RecordedRun, steps: tuple[int, int]) -> dict[str, float]:
-    """Return the median over steps of the own seconds that a step spends on each phase, without waits for other ranks.
-
-    Where all ranks leave a phase together, the one that entered last did not wait: its time is the work. Of other
-    phases, the slowest rank counts.
+    """Return the median over steps of the own seconds that a step spends on each phase: those of the slowest rank.
 
     Args:
         recorded: The run.
         steps: The first and the last step; of many, three ranges inside are looked at.
     """
-    spans = f"{IN_STEPS} AND role IS NULL AND {recorded.whole_steps} AND {in_sample(*steps, _MOST_STEPS, 3)}"
     seconds = recorded.run.sql(f"""
-        WITH of_rank AS (
+        WITH {_of_ranks(recorded, steps)}, of_step AS (SELECT step, phase, max(work) AS work FROM of_ranks GROUP BY ALL)
+        SELECT phase, median(work) AS seconds, count(*) AS n, (SELECT count(DISTINCT step) FROM of_step) AS steps
+        FROM of_step GROUP BY phase ORDER BY phase""")
+    # Without an evaluation or a checkpoint of few steps.
+    return {phase: took for phase, took, number, whole in lines_of(seconds) if number * 2 > whole}
+
+
+def works_of_ranks(recorded: RecordedRun, steps: tuple[int, int], phase: str) -> dict[int, float]:
+    """Return the median over steps of the own seconds of each rank in a phase; the arguments are those of `works`."""
+    seconds = recorded.run.sql(f"""
+        WITH {_of_ranks(recorded, steps)} SELECT rank, median(work) FROM of_ranks
+        WHERE phase = {literal(phase)} GROUP BY rank ORDER BY rank""")
+    return dict(lines_of(seconds))
+
+
+def _of_ranks(recorded: RecordedRun, steps: tuple[int, int]) -> str:
+    """Return the table `of_ranks` in SQL: the own seconds of each rank in each phase, without waits for other ranks.
+
+    Where all ranks leave a phase together, the one that entered last did not wait: its time is the work of each.
+    """
+    spans = f"{IN_STEPS} AND role IS NULL AND {recorded.whole_steps} AND {in_sample(*steps, _MOST_STEPS, 3)}"
+    return f"""own AS (
             SELECT step, rank, phase, sum({own_ns(recorded.run, spans)})::DOUBLE / {_NS} AS took,
                 max(start_unix_nano + duration_ns) AS ended
             FROM spans WHERE {spans} GROUP BY 1, 2, 3
-        )
-        SELECT step, phase, max(took) AS longest, min(took) AS shortest,
-            (max(ended) - min(ended))::DOUBLE / {_NS} AS apart, count(*) AS ranks
-        FROM of_rank GROUP BY 1, 2""")
-    longest, shortest = seconds["longest"], seconds["shortest"]
-    waits = (seconds["apart"] < TOGETHER * (longest - shortest)) & (seconds["ranks"] > 1)
-    took = np.where(waits, shortest, longest)
-    phases, number = seconds["phase"], len(np.unique(seconds["step"]))
-    times: dict[str, float] = {}
-    for phase in sorted(set(phases.tolist())):
-        of_phase = took[phases == phase]
-        if len(of_phase) * 2 > number:  # not an evaluation or a checkpoint of few steps
-            times[phase] = float(np.median(of_phase))
-    return times
+        ), of_ranks AS (
+            SELECT step, rank, phase, CASE WHEN count(*) OVER ranks > 1
+                AND (max(ended) OVER ranks - min(ended) OVER ranks) / {_NS}
+                    < {TOGETHER} * (max(took) OVER ranks - min(took) OVER ranks)
+                THEN min(took) OVER ranks ELSE took END AS work
+            FROM own WINDOW ranks AS (PARTITION BY step, phase)
+        )"""
 
 
 def _seconds_of_steps(recorded: RecordedRun, spans: str, who: str) -> float:

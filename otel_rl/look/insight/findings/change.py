@@ -3,58 +3,29 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from otel_rl.look.insight.facts import Evidence, Finding
-from otel_rl.look.insight.phases import works
+from otel_rl.look.insight.findings.change_cause import Change, cause_of
 from otel_rl.look.insight.shifts import Shift, shifts
 from otel_rl.recorder.facts import wording
 from otel_rl.semconv.main_metrics import STEP_TIME
-from otel_rl.semconv.phase_categories import category_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_rl.look.insight.recorded import RecordedRun
     from otel_rl.recorder.facts.order import Severity
-    from otel_rl.semconv.main_metrics import Topic
 
 LEAST = 0.08
 """The smallest change of the time of a step that is reported, as a fraction."""
 _LARGE = 0.25
 _WARM_UP_STEPS = 1
-_LEAST_PART = 0.5
-"""Share of a change that a phase has to have, to be named as its cause."""
-_NEAR_STEPS = 10
-"""Steps between the beginning of a straggler and the change that it makes, at the most."""
-_TOGETHER = 0.1
-"""The smallest change of a metric that counts as one that comes with it, as a fraction."""
-_EXPLAINS = 0.5
-"""Share of the growth of a phase, in logarithms, that a metric needs to explain it. Time grows with tokens, at most
-with their square."""
-_COMPANIONS: dict[str, tuple[Topic, ...]] = {
-    "rollout": ("completion_length",),
-    "training": ("completion_length",),
-    "reward": ("completion_length",),
-}
-"""Metrics that change the time of phases, by the category of the phase."""
-
 
 _Way = Literal["lasts", "lasted", "passed", "trend"]
 """Whether a change lasts until now, lasted until another one, went away again, or came bit by bit."""
-
-
-class _ChangeCause(NamedTuple):
-    """The cause of a change: in words, the phases, the names of metrics, what to do, and the findings about it."""
-
-    text: str = ""
-    phases: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    advice: str = ""
-    covers: tuple[str, ...] = ()
 
 
 def step_changes(recorded: RecordedRun) -> list[Shift]:
@@ -96,7 +67,7 @@ def _finding(recorded: RecordedRun, shift: Shift, stragglers: Sequence[Finding],
     compared = ((shift.first, shift.step - 1), (shift.step, shift.last))
     if way == "trend":
         compared = _fifths(recorded, shift)
-    cause = _cause(recorded, shift, *compared, stragglers)
+    cause = cause_of(Change(recorded, shift, *compared, way != "trend"), stragglers)
     is_slower = shift.after > shift.before
     first, since, until = (wording.integer(step) for step in (shift.first, shift.step, shift.last))
     now, was = wording.seconds(shift.after), wording.seconds(shift.before)
@@ -120,6 +91,7 @@ def _finding(recorded: RecordedRun, shift: Shift, stragglers: Sequence[Finding],
         evidence=Evidence(
             steps={"trend": (shift.first, shift.last), "passed": (shift.step, shift.last)}.get(way, steps),
             names=(*((STEP_TIME,) if STEP_TIME in recorded.names else ()), *cause.names),
+            ranks=cause.ranks,
             phases=cause.phases,
             panel="phases",
         ),
@@ -160,76 +132,3 @@ def _fifths(recorded: RecordedRun, shift: Shift) -> tuple[tuple[int, int], tuple
 
 def _size(shift: Shift) -> float:
     return abs(math.log(shift.after / shift.before))
-
-
-def _cause(
-    recorded: RecordedRun,
-    shift: Shift,
-    before: tuple[int, int],
-    after: tuple[int, int],
-    stragglers: Sequence[Finding],
-) -> _ChangeCause:
-    """Return the phase that makes up most of a change, and what changed with it, from the steps before and after."""
-    works_before, works_after = works(recorded, before), works(recorded, after)
-    gaps = {
-        phase: works_after.get(phase, 0.0) - works_before.get(phase, 0.0) for phase in {**works_before, **works_after}
-    }
-    whole = shift.after - shift.before
-    if not gaps or not whole:
-        return _resume(recorded, shift)
-    phase = max(gaps, key=lambda name: gaps[name] / whole)
-    part = gaps[phase] / whole
-    if part < _LEAST_PART:
-        rest = 1 - sum(gap / whole for gap in gaps.values())
-        resumed = _resume(recorded, shift)
-        if rest >= _LEAST_PART and not resumed.text:
-            return _ChangeCause("the time outside of phases changed")
-        return resumed
-    was, now = works_before.get(phase, 0.0), works_after.get(phase, 0.0)
-    verb = "grew" if now > was else "fell"
-    text = f"{phase} {verb} from {wording.seconds(was)} to {wording.seconds(now)}"
-    if not was:
-        text = f"{phase} takes {wording.seconds(now)}, and was not there before"
-    elif not now:
-        text = f"{phase} took {wording.seconds(was)}, and is gone"
-    for straggler in stragglers:
-        steps = straggler.evidence.steps
-        if steps and straggler.evidence.phases == (phase,) and abs(steps[0] - shift.step) <= _NEAR_STEPS and now > was:
-            who = recorded.rank_text(straggler.evidence.ranks[0])
-            return _ChangeCause(f"{text} on {who}", (phase,), (), straggler.advice, (straggler.subject,))
-    for topic in _COMPANIONS.get(category_of(phase), ()) if was and now else ():
-        if together := _together(recorded, topic, before, after, math.log(now / was)):
-            name, old, new = together
-            what = "the length of completions"
-            text = f"{phase} {verb} with {what} ({wording.number(old)} → {wording.number(new)} tokens)"
-            advice = "Cap the length of completions, or use a reward that does not pay for length."
-            return _ChangeCause(text, (phase,), (name,), advice if new > old else "")
-    resumed = _resume(recorded, shift)
-    if resumed.text:
-        text = f"{text}, {resumed.text}"
-    return _ChangeCause(text, (phase,), (), f"Look at {phase} in the timeline of a step before and after.")
-
-
-def _together(
-    recorded: RecordedRun, topic: Topic, before: tuple[int, int], after: tuple[int, int], growth: float
-) -> tuple[str, float, float] | None:
-    """Return the name and the medians of a metric that explains the logarithmic growth of a phase; `None` if not."""
-    name, series = recorded.of_topic(topic)
-    old, new = series.between(*before).median, series.between(*after).median
-    if not (old > 0 and new > 0):
-        return None
-    share = math.log(new / old) / growth if growth else 0.0
-    return (name, old, new) if share >= _EXPLAINS and abs(math.log(new / old)) >= math.log1p(_TOGETHER) else None
-
-
-def _resume(recorded: RecordedRun, shift: Shift) -> _ChangeCause:
-    """Return that the run was resumed there, on other machines perhaps."""
-    near = max(2, (shift.last - shift.first) // 50)
-    for (attempt, _, _), (later, first, _) in pairwise(recorded.firsts):
-        if abs(first - shift.step) > near:
-            continue
-        hosts = [{*recorded.hosts_of(number)} for number in (attempt, later)]
-        moved = hosts[0] != hosts[1]
-        machines = f" on {wording.names(sorted(hosts[1] - hosts[0] or hosts[1]))}" if moved else ""
-        return _ChangeCause(f"since the resume at step {wording.integer(first)}{machines}")
-    return _ChangeCause()

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from otel_rl import semconv
 from otel_rl.look.insight.facts import Evidence, Finding
+from otel_rl.look.insight.findings.engine_load import UNEVEN, open_requests
+from otel_rl.look.insight.recorded import RECENT_MEANS
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
@@ -49,7 +52,18 @@ def _load(recorded: RecordedRun) -> list[Finding]:
             )
         )
     queue, busy = recorded.recent_mean(waiting), recorded.recent_mean(running)
-    if busy > 0 and queue >= _WAITING * busy:
+    load = open_requests(recorded)
+    assert recorded.steps is not None
+    spread = load and load.between(recorded.steps.last - RECENT_MEANS + 1, recorded.steps.last)
+    if load and spread and spread.is_uneven and len(load.most.steps) >= _LEAST_STEPS:
+        findings.append(
+            replace(
+                _finding(f"Open requests are uneven over engines: {spread.text}.", UNEVEN, load.names, "warning"),
+                sure="likely",
+                subject="engines:uneven",
+            )
+        )
+    elif busy > 0 and queue >= _WAITING * busy:
         findings.append(
             _finding(
                 f"{wording.number(queue)} requests waited in the engines while {wording.number(busy)} ran.",

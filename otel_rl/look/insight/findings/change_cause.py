@@ -1,0 +1,307 @@
+"""The cause of a change of the time of steps: it holds for what became slower, and not for what did not."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_rl import semconv
+from otel_rl.look.insight.findings.engine_load import UNEVEN, open_requests, running
+from otel_rl.look.insight.phases import works, works_of_ranks
+from otel_rl.recorder.facts import wording
+from otel_rl.semconv.phase_categories import category_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from otel_rl.look.insight.facts import Finding
+    from otel_rl.look.insight.recorded import RecordedRun
+    from otel_rl.look.insight.series import Series
+    from otel_rl.look.insight.shifts import Shift
+
+    _Range = tuple[int, int]
+
+_LEAST_PART = 0.5
+"""Share of a change that a phase has to have, to be named as its cause."""
+_NEAR_STEPS = 10
+"""Steps between the beginning of a straggler and the change that it makes, at the most."""
+_BESIDES = 20
+"""Steps on each side of a sudden change in which its cause has to change, too."""
+_TOGETHER = 0.1
+"""The smallest change of a metric that counts as one that comes with it, as a fraction."""
+_EXPLAINS = 0.5
+"""Share of the growth of a phase, in logarithms, that a metric needs to explain it. Time grows with tokens, at most
+with their square."""
+_STEADY = 0.25
+"""Part of the growth of the ranks that slowed up to which others did not."""
+_COUNTS = 0.05
+"""Part of the time of all phases that a phase needs, to count among those that change alike."""
+_ALIKE = 0.5
+"""Part of the largest growth of a phase, in logarithms, above which all of them grow alike."""
+_OF_COMPLETIONS = ("rollout", "training", "reward")
+"""Categories of phases that take longer with more tokens."""
+_OF_ENGINES = ("rollout", "waiting")
+"""Categories of phases in which engines generate."""
+_TRAINED = "trajectories/trained"
+_PHASE_TIME = "rl.phase.time"
+
+
+class ChangeCause(NamedTuple):
+    """The cause of a change: in words, the phases, the names of metrics, what to do, and the findings about it."""
+
+    text: str = ""
+    phases: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    advice: str = ""
+    covers: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+
+
+class _Grown(NamedTuple):
+    """A phase that changed: its name, its seconds before and after."""
+
+    phase: str
+    was: float
+    now: float
+
+    @property
+    def growth(self) -> float:
+        """The logarithm of the factor; 0 of one that came or went."""
+        return math.log(self.now / self.was) if self.was > 0 and self.now > 0 else 0.0
+
+    @property
+    def verb(self) -> str:
+        return "grew" if self.now > self.was else "fell"
+
+    @property
+    def text(self) -> str:
+        """The change in words."""
+        if not self.was:
+            return f"{self.phase} takes {wording.seconds(self.now)}, and was not there before"
+        if not self.now:
+            return f"{self.phase} took {wording.seconds(self.was)}, and is gone"
+        return f"{self.phase} {self.verb} from {wording.seconds(self.was)} to {wording.seconds(self.now)}"
+
+
+class Change(NamedTuple):
+    """A change of the time of a step, and the steps before and after that are compared.
+
+    `is_sudden` is false for a trend, which comes bit by bit.
+    """
+
+    recorded: RecordedRun
+    shift: Shift
+    before: _Range
+    after: _Range
+    is_sudden: bool
+
+    def phases(self) -> list[_Grown]:
+        """Return all phases with their times; those that the trainer logged, if it has no spans of phases."""
+        was, now = (works(self.recorded, steps) or _logged(self.recorded, steps) for steps in (self.before, self.after))
+        return [_Grown(phase, was.get(phase, 0.0), now.get(phase, 0.0)) for phase in {**was, **now}]
+
+    def explains(self, series: Series, grown: _Grown) -> tuple[float, float] | None:
+        """Return the medians of a metric before and after if it changed as much as a phase, and at the same steps."""
+        old, new = series.between(*self.before).median, series.between(*self.after).median
+        if not (_explains(old, new, grown.growth) and abs(math.log(new / old)) >= math.log1p(_TOGETHER)):
+            return None
+        if self.is_sudden:
+            first, since, last = self.before[0], self.after[0], self.after[1]
+            near = (max(first, since - _BESIDES), since - 1), (since, min(last, since + _BESIDES - 1))
+            was, now = (works(self.recorded, steps).get(grown.phase, 0.0) for steps in near)
+            growth = _Grown("", was, now).growth or grown.growth
+            if not _explains(series.between(*near[0]).median, series.between(*near[1]).median, growth):
+                return None
+        return old, new
+
+
+def _explains(old: float, new: float, growth: float) -> bool:
+    return old > 0 and new > 0 and growth != 0 and math.log(new / old) / growth >= _EXPLAINS
+
+
+def cause_of(change: Change, stragglers: Sequence[Finding]) -> ChangeCause:
+    """Return what makes up most of a change, and what changed with it."""
+    shift, phases = change.shift, change.phases()
+    whole = shift.after - shift.before
+    resumed = _resume(change.recorded, shift)
+    if not phases or not whole:
+        return resumed
+    grown = max(phases, key=lambda each: (each.now - each.was) / whole)
+    alone = _alone(change, grown)
+    is_alike = _are_alike(phases, whole)
+    if is_alike and not (more := _more_work(change, phases, grown)).text:
+        return _of_machine(change, grown, alone)
+    if is_alike:
+        return more
+    if (grown.now - grown.was) / whole < _LEAST_PART:
+        outside = _Outside(shift, phases)
+        return resumed if resumed.text or outside.gap / whole < _LEAST_PART else outside.cause
+    if alone or len(change.recorded.hosts) > 1:
+        of_ranks = _straggler(change, grown, alone, stragglers)
+        if of_ranks.text:
+            return of_ranks
+    reasons: tuple[Callable[[Change, _Grown], ChangeCause], ...] = (_uneven, _fewer_at_once, _completions)
+    for reason in reasons:
+        if (cause := reason(change, grown)).text:
+            return cause
+    text = f"{grown.text}, {resumed.text}" if resumed.text else grown.text
+    return ChangeCause(text, (grown.phase,), (), f"Look at {grown.phase} in the timeline of a step before and after.")
+
+
+class _Outside(NamedTuple):
+    """The time of a step outside of phases."""
+
+    shift: Shift
+    phases: Sequence[_Grown]
+
+    @property
+    def was(self) -> float:
+        return max(0.0, self.shift.before - sum(phase.was for phase in self.phases))
+
+    @property
+    def now(self) -> float:
+        return max(0.0, self.shift.after - sum(phase.now for phase in self.phases))
+
+    @property
+    def gap(self) -> float:
+        return self.now - self.was
+
+    @property
+    def cause(self) -> ChangeCause:
+        verb = "grew" if self.gap > 0 else "fell"
+        text = f"the time outside of phases {verb} from {wording.seconds(self.was)} to {wording.seconds(self.now)}"
+        return ChangeCause(text, advice="Give the driver's own work phases with `run.phase`, to see which part grew.")
+
+
+def _logged(recorded: RecordedRun, steps: _Range) -> dict[str, float]:
+    """Return the median times of phases that the trainer logged, by the names of the metrics."""
+    read = recorded.main.vocabulary.read
+    times = {}
+    for name, measured in recorded.names.items():
+        reading = None if measured else read(name)
+        if reading is None or (reading.metric, reading.factor) != (_PHASE_TIME, 1.0):
+            continue
+        median = recorded.series(name).between(*steps).median
+        if median > 0 and dict(reading.attributes).get(semconv.PHASE) not in (None, "step"):
+            times[name] = median
+    return times
+
+
+def _are_alike(phases: Sequence[_Grown], whole: float) -> bool:
+    """Return whether all phases that count became slower, or faster, by similar factors."""
+    total = sum(phase.was for phase in phases)
+    counted = [math.copysign(1.0, whole) * phase.growth for phase in phases if phase.was >= _COUNTS * total > 0]
+    return len(counted) > 1 and min(counted) >= max(_ALIKE * max(counted), math.log1p(_COUNTS))
+
+
+def _of_machine(change: Change, grown: _Grown, alone: Sequence[int]) -> ChangeCause:
+    recorded, is_slower = change.recorded, grown.now > grown.was
+    who = wording.names([recorded.rank_text(rank) for rank in alone])
+    what = f"all phases take {'longer' if is_slower else 'less'} alike{f' on {who}' if who else ''}"
+    machine = "the machines are" if len(recorded.hosts) > 1 and not alone else "the machine is"
+    text = f"{what}: {machine} shared or throttled" if is_slower else what
+    advice = "Look at other processes on the machine, and at clocks and temperature of its GPUs."
+    return ChangeCause(text, advice=advice, ranks=tuple(alone))
+
+
+def _more_work(change: Change, phases: Sequence[_Grown], grown: _Grown) -> ChangeCause:
+    """Return that a step has more to do, if that explains why all phases take longer; else nothing."""
+    total = sum(phase.was for phase in phases)
+    counted = [phase for phase in phases if phase.was >= _COUNTS * total]
+    if together := change.explains(change.recorded.series(_TRAINED), grown):
+        old, new = map(wording.number, together)
+        text = f"all phases {grown.verb} with the number of trajectories of a step ({old} → {new})"
+        return ChangeCause(text, tuple(phase.phase for phase in counted), (_TRAINED,))
+    if all(category_of(phase.phase) in _OF_COMPLETIONS for phase in counted):
+        return _completions(change, grown)
+    return ChangeCause()
+
+
+def _alone(change: Change, grown: _Grown) -> tuple[int, ...]:
+    """Return the ranks, at most half of all, that changed while the others did not; none if all changed."""
+    was, now = (works_of_ranks(change.recorded, steps, grown.phase) for steps in (change.before, change.after))
+    gaps = {rank: now[rank] - was[rank] for rank in was.keys() & now.keys()}
+    return _outstanding(gaps if grown.now > grown.was else {rank: -gap for rank, gap in gaps.items()})
+
+
+def _outstanding(gaps: Mapping[int, float]) -> tuple[int, ...]:
+    most = max(gaps.values(), default=0.0)
+    large = sorted(rank for rank, gap in gaps.items() if gap > _EXPLAINS * most)
+    rest = [gap for gap in gaps.values() if gap <= _EXPLAINS * most]
+    is_clear = most > 0 and 0 < len(large) <= len(rest) and max(rest) <= _STEADY * most
+    return tuple(large) if is_clear else ()
+
+
+def _straggler(change: Change, grown: _Grown, alone: Sequence[int], stragglers: Sequence[Finding]) -> ChangeCause:
+    """Return that some ranks changed and the others did not, with the finding that says how much others wait."""
+    recorded = change.recorded
+    for straggler in stragglers if grown.now > grown.was else ():
+        steps, ranks = straggler.evidence.steps, straggler.evidence.ranks
+        is_near = steps is not None and abs(steps[0] - change.shift.step) <= _NEAR_STEPS
+        if is_near and straggler.evidence.phases == (grown.phase,) and (not alone or ranks == tuple(alone)):
+            who = recorded.rank_text(ranks[0])
+            text = f"{grown.text} on {who}"
+            return ChangeCause(text, (grown.phase,), (), straggler.advice, (straggler.subject,), ranks)
+    if not alone:
+        return ChangeCause()
+    who = wording.names([recorded.rank_text(rank) for rank in alone])
+    advice = f"Compare {who} with the others: its samples, clocks and temperature of the GPU, other jobs."
+    return ChangeCause(f"{grown.text} on {who} alone", (grown.phase,), (), advice, ranks=tuple(alone))
+
+
+def _uneven(change: Change, grown: _Grown) -> ChangeCause:
+    """Return that one engine has the requests of all; nothing if it had them before, or if nothing is known."""
+    load = open_requests(change.recorded)
+    if category_of(grown.phase) not in _OF_ENGINES or load is None or grown.now < grown.was:
+        return ChangeCause()
+    was, now = load.between(*change.before), load.between(*change.after)
+    if not now.is_uneven or was.is_uneven or now.most <= was.most:
+        return ChangeCause()
+    text = f"{grown.text} since requests are uneven over engines: {now.text} ({was.text} before)"
+    return ChangeCause(text, (grown.phase,), load.names, UNEVEN, ("engines:uneven",))
+
+
+def _fewer_at_once(change: Change, grown: _Grown) -> ChangeCause:
+    """Return that fewer requests run at once, if that explains a phase; nothing if they wait in the engines instead."""
+    name, series = running(change.recorded)
+    reciprocal = series._replace(values=1 / series.values.clip(min=1e-9))
+    if category_of(grown.phase) not in _OF_ENGINES or grown.now < grown.was or not name:
+        return ChangeCause()
+    if (together := change.explains(reciprocal, grown)) is None:
+        return ChangeCause()
+    old, new = (1 / value for value in together)
+    waiting = change.recorded.of_topic("requests_waiting")[1]
+    was, now = waiting.between(*change.before).median, waiting.between(*change.after).median
+    if now - was > _EXPLAINS * (old - new):
+        return ChangeCause()
+    numbers = f"from {wording.number(old)} to {wording.number(new)}"
+    text = f"{grown.text} since the requests that run at once fell {numbers}"
+    advice = "Keep as many requests in flight as before: start the next ones before those that run have ended."
+    return ChangeCause(text, (grown.phase,), (name,), advice)
+
+
+def _completions(change: Change, grown: _Grown) -> ChangeCause:
+    """Return that completions became longer, or shorter, if that explains a phase."""
+    name, series = change.recorded.of_topic("completion_length")
+    together = change.explains(series, grown) if category_of(grown.phase) in _OF_COMPLETIONS else None
+    if together is None:
+        return ChangeCause()
+    old, new = together
+    numbers = f"{wording.number(old)} → {wording.number(new)} tokens"
+    text = f"{grown.phase} {grown.verb} with the length of completions ({numbers})"
+    advice = "Cap the length of completions, or use a reward that does not pay for length." if new > old else ""
+    return ChangeCause(text, (grown.phase,), (name,), advice)
+
+
+def _resume(recorded: RecordedRun, shift: Shift) -> ChangeCause:
+    """Return that the run was resumed there, on other machines perhaps."""
+    near = max(2, (shift.last - shift.first) // 50)
+    for (attempt, _, _), (later, first, _) in pairwise(recorded.firsts):
+        if abs(first - shift.step) > near:
+            continue
+        hosts = [{*recorded.hosts_of(number)} for number in (attempt, later)]
+        moved = hosts[0] != hosts[1]
+        machines = f" on {wording.names(sorted(hosts[1] - hosts[0] or hosts[1]))}" if moved else ""
+        return ChangeCause(f"since the resume at step {wording.integer(first)}{machines}")
+    return ChangeCause()
