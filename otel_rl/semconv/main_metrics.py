@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
@@ -45,6 +46,7 @@ Topic = Literal[
     "preemptions",
     "requests_waiting",
     "requests_running",
+    "difficulty",
 ]
 """The quantity that a metric measures."""
 
@@ -71,8 +73,10 @@ class MainMetric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A topic: the metrics that it is read from, the best first."""
 
     topic: Topic  # what is measured
-    choices: tuple[Choice, ...]  # metrics of the registry
+    choices: tuple[Choice, ...] = ()  # metrics of the registry
     words: tuple[str, ...] = ()  # last components of names, for names that no dialect knows
+    shapes: tuple[str, ...] = ()  # regular expressions of whole names, for names that no dialect knows
+    no_shapes: str = ""  # a regular expression that such names may not have
     most: int = 1  # how many names of a run belong to it
     main: bool = True  # if true, screens show it first
 
@@ -89,7 +93,7 @@ class MainMetrics:
         every = list(dict.fromkeys(names))
         self.vocabulary = Vocabulary(framework)
         self.vocabulary.learn(every)
-        self.by_topic = topics([(name, self.vocabulary.read(name)) for name in every])
+        self.by_topic = topics([(name, self.vocabulary.read_row(name)) for name in every])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -126,8 +130,15 @@ def _names(entry: MainMetric, readings: Sequence[tuple[str, Reading | None]]) ->
         of_word = sorted((name for name in unknown if _last(name) == word), key=len)
         if of_word:
             return tuple(of_word[: entry.most])
-    return ()
+    return tuple(sorted(name for name in unknown if _has_shape(entry, name.removesuffix("/mean")))[: entry.most])
+
+
+def _has_shape(entry: MainMetric, name: str) -> bool:
+    if entry.no_shapes and re.search(entry.no_shapes, name, re.IGNORECASE):
+        return False
+    return any(re.fullmatch(shape, name, re.IGNORECASE) for shape in entry.shapes)
 
 
 def _last(name: str) -> str:
-    return name.rpartition("/")[2].rpartition(".")[2].lower()
+    """Return the last component of a name; observations have a mean."""
+    return name.removesuffix("/mean").rpartition("/")[2].rpartition(".")[2].lower()

@@ -57,6 +57,10 @@ class Vocabulary:
             self.read.cache_clear()
         return self.chosen != before
 
+    def read_row(self, name: str) -> Reading | None:
+        """Return the meaning of a name in rows, where observations of `x` have `x/mean`."""
+        return self.read(name) or self.read(name.removesuffix("/mean"))
+
     def _reading(self, name: str) -> Reading | None:
         number, _, rest = name.partition("/")
         if number.isdecimal() and (reading := self._reading(rest)) is not None:  # from a later training in the same run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 
 import pytest
@@ -151,6 +151,48 @@ def test_a_fact_is_said_once() -> None:
 def test_a_series_that_is_constant(name: str, params: dict[str, float], is_said: bool) -> None:
     """After 20 equal values, if nothing explains it: a KL without a coefficient may be 0 in each step."""
     assert said(events([{name: 0.25}] * 30, params)) == ([(19, "constant", name)] if is_said else [])
+
+
+def test_solved_prompts_are_no_illness() -> None:
+    """A reward that rises to its highest value and stays there is; one that falls to a constant is not."""
+    assert events([{"reward": min(1.0, row / 50)} for row in range(100)]) == []
+    assert said(events([{"reward": max(0.0, 1 - row / 50)} for row in range(80)])) == [(69, "constant", "reward")]
+
+
+def noisy(level: Callable[[int], float], count: int, scale: float = 0.01) -> list[float]:
+    return [level(at) + scale * one for at, one in enumerate(noise(5, count))]
+
+
+def test_a_small_kl_of_a_reward_that_does_not_fall_is_no_illness() -> None:
+    """Its rise is a sign if the reward falls too, if no reward is known, and once it is no longer small."""
+    small = noisy(lambda at: 0.014 if at < 200 else 0.05, 300, 0.001)
+    large = noisy(lambda at: 0.014 if at < 200 else 0.05 if at < 260 else 4.0, 300, 0.001)
+    steady, falling = noisy(lambda at: 0.3 + at / 1000, 300), noisy(lambda at: 0.6 if at < 190 else 0.2, 300)
+    kinds = {
+        name: [*dict.fromkeys(metric for _, _, metric in said(events(rows)))]
+        for name, rows in {
+            "rises": [{"reward": a, "kl": b} for a, b in zip(steady, small, strict=True)],
+            "falls": [{"reward": a, "kl": b} for a, b in zip(falling, small, strict=True)],
+            "alone": [{"kl": one} for one in small],
+            "large": [{"reward": a, "kl": b} for a, b in zip(steady, large, strict=True)],
+        }.items()
+    }
+
+    assert kinds == {"rises": [], "falls": ["reward", "kl"], "alone": ["kl"], "large": ["kl"]}
+
+
+def test_a_curriculum_is_no_illness() -> None:
+    """A reward that falls where the tasks become harder is expected; another fall is a sign."""
+    reward = noisy(lambda at: 0.6 if at < 200 else 0.3, 300)
+    levels = [1.0 if at < 199 else 2.0 for at in range(300)]
+
+    assert events([{"reward": a, "curriculum/level": b} for a, b in zip(reward, levels, strict=True)]) == []
+    assert [kind for _, kind, _ in said(events([{"reward": one} for one in reward]))] == ["fall"]
+
+
+def test_a_fall_of_a_thousandth_is_no_illness() -> None:
+    """However far it is outside of the noise."""
+    assert events([{"reward": one} for one in noisy(lambda at: 0.998 if at < 200 else 0.996, 300, 0.0001)]) == []
 
 
 def test_a_reward_that_is_not_the_sum_of_its_parts() -> None:

@@ -47,6 +47,29 @@ def test_names_that_no_dialect_knows() -> None:
     assert found.by_topic == {"reward": ("ours/reward",), "loss": ("ours/policy_loss",)}
 
 
+def test_observations_are_found_by_their_mean() -> None:
+    """A list that a trainer logs as its reward has a mean, which is the reward."""
+    found = MainMetrics(["reward/mean", "reward/std", "reward/count"])
+
+    assert found.by_topic == {"reward": ("reward/mean",)}
+
+
+def test_parts_of_a_reward_of_an_own_loop() -> None:
+    """By their shape; statistics, evaluations and models of a reward are left out."""
+    parts = ["format_reward", "reward/accuracy", "reward_tests", "rewards/parts/style"]
+    others = [
+        "reward",
+        "reward/std",
+        "reward_max",
+        "mean_reward",
+        "eval/reward/math",
+        "reward_model_loss",
+        "val_reward",
+    ]
+
+    assert MainMetrics([*others, *parts]).by_topic["reward_components"] == tuple(parts)
+
+
 def test_topics_are_in_the_registry() -> None:
     """Each choice is a metric of the registry, with attributes of that metric."""
     for entry in entries():

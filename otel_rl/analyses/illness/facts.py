@@ -21,6 +21,10 @@ _AT_MOST = 0.99
 """Part of the configured maximum at which a mean length is at it."""
 _ROUNDING = 0.01
 _OUTSIDE = 1e-6
+_LITTLE = 0.05
+"""A level that moves by a smaller part of its size has not moved by an amount that matters."""
+SMALL_KL = 1.0
+"""While the reward has not fallen, a smaller KL divergence is healthy."""
 _EVALUATIONS, _BEFORE = 5, 10
 _APART = 25
 _FALLEN = 2.0
@@ -54,6 +58,30 @@ class Constant:
         """Add a value; return whether it completes the row."""
         last, self._last = self._last, value
         return self._row.add(holds=value == last)
+
+
+class Solved:
+    """Whether a series is at the highest value that it has had, above 0, after lower ones: nothing is ill."""
+
+    def __init__(self) -> None:
+        self._low, self._high = math.inf, -math.inf
+
+    def add(self, value: float) -> bool:
+        """Add a value; return whether it is the highest of several."""
+        self._low, self._high = min(self._low, value), max(self._high, value)
+        return 0 < value == self._high > self._low
+
+
+class Lately:
+    """Whether something has happened in the last 100 values."""
+
+    def __init__(self) -> None:
+        self._left = 0
+
+    def add(self, *, happens: bool) -> bool:
+        """Add a value; return whether it has happened lately."""
+        self._left = _AGAIN if happens else max(0, self._left - 1)
+        return self._left > 0
 
 
 class Collapse:
@@ -104,6 +132,11 @@ class Regression:
 def is_at_maximum(length: float, maximum: float) -> bool:
     """Return whether a mean length is that of completions that are all cut off."""
     return maximum > 0 and length >= _AT_MOST * maximum
+
+
+def is_little(now: float, usual: float) -> bool:
+    """Return whether a level has moved by too small a part of its size to matter."""
+    return abs(now - usual) <= _LITTLE * max(abs(now), abs(usual))
 
 
 def is_outside(fraction: float) -> bool:

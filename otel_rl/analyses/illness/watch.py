@@ -97,11 +97,13 @@ class _WatchedMetric:
         self._is_absolute = watched is not None and watched.absolute
         self._tests = None if watched is None else Sequential(watched.tests, watched.sign, name)
         self._constant, self._bound = facts.Constant(), facts.InARow()
-        self._collapse, self._regression = facts.Collapse(), facts.Regression()
+        self._collapse, self._regression, self._solved = facts.Collapse(), facts.Regression(), facts.Solved()
 
     def add(self, step: int, value: float, known: facts.Parameters) -> Iterator[Sign]:
         """Add the value of a step; yield what is wrong with it."""
-        if self._topic in _MAY_NOT_BE_CONSTANT and self._constant.add(value) and self._must_vary(known):
+        is_solved = self._topic == "reward" and self._solved.add(value)
+        is_constant = self._topic in _MAY_NOT_BE_CONSTANT and self._constant.add(value)
+        if is_constant and not is_solved and self._must_vary(known):
             yield self._sign("constant", value, value, f"is exactly {number(value)} in {facts.CONSTANT_STEPS} steps")
         if self._topic == "entropy" and self._collapse.add(value):
             start = self._collapse.start
@@ -138,14 +140,14 @@ class _WatchedMetric:
         if alarm is None:
             return
         usual, now = alarm.usual, alarm.value
-        if alarm.test == "shift":
+        if alarm.test == "shift" and not facts.is_little(now, usual):
             kind: Kind = "rise" if now > usual else "fall"
             moved = f"{'rose' if kind == 'rise' else 'fell'} from {number(usual)} to {number(now)}"
             yield self._sign(kind, now, usual, f"{moved} within {alarm.values} steps")
         elif alarm.test == "burst":
             text = f"varies more than before since {alarm.values} steps: up to {number(now)}, usually {number(usual)}"
             yield self._sign("burst", now, usual, text)
-        else:
+        elif alarm.test == "spike":
             yield self._sign("spike", now, usual, f"was {number(now)} in one step, usually {number(usual)}")
 
     def _must_vary(self, known: facts.Parameters) -> bool:
@@ -172,6 +174,9 @@ class Illness:
         self._fractions: dict[str, float] = {}
         self._said: set[str] = set()
         self._sum = facts.InARow()
+        self._fell, self._harder = facts.Lately(), facts.Lately()
+        self._levels: dict[str, float] = {}
+        self._small: dict[str, Sign] = {}
 
     def events(self, items: Iterable[Item]) -> list[Event]:
         """Take the items of a turn; return an event for each sign of an illness."""
@@ -187,14 +192,35 @@ class Illness:
         if row.attempt > self._attempt:
             self._begin(row.attempt)
         self._learn(row)
+        yield from self._without_the_harmless(row, [*self._of_main(row)])
+        yield from self._outside(row)
+        yield from self._reward_parts(row)
+        yield from self._hidden(row)
+
+    def _of_main(self, row: Row) -> Iterator[tuple[Topic, Sign]]:
         for topic, names in self._by_topic.items():
             for name in names:
                 value = row.values.get(name)
                 if value is not None and abs(value) < _LARGEST and (topic != "evaluation" or _SCORES.search(name)):
-                    yield from self._one(topic, name).add(row.step, value, self._parameters)
-        yield from self._outside(row)
-        yield from self._reward_parts(row)
-        yield from self._hidden(row)
+                    for sign in self._one(topic, name).add(row.step, value, self._parameters):
+                        yield topic, sign
+
+    def _without_the_harmless(self, row: Row, signs: list[tuple[Topic, Sign]]) -> Iterator[Sign]:
+        """Leave out a reward that falls where tasks become harder, and a small KL of a reward that has not fallen."""
+        levels = {name: row.values[name] for name in self._by_topic.get("difficulty", ()) if name in row.values}
+        is_harder = self._harder.add(happens=any(one > self._levels.get(name, one) for name, one in levels.items()))
+        self._levels |= levels
+        falls = [sign for topic, sign in signs if topic == "reward" and sign.kind == "fall" and not is_harder]
+        is_well = not self._fell.add(happens=bool(falls)) and "reward" in self._by_topic
+        for topic, sign in signs:
+            if topic == "kl" and sign.kind in FALSE_ALARMS and is_well and abs(sign.value) < facts.SMALL_KL:
+                self._small[sign.metric] = sign
+            elif topic != "reward" or sign.kind != "fall" or sign in falls:
+                yield sign
+        for name, sign in [*self._small.items()]:  # its test starts again, and would not see it grow on
+            if abs(value := row.values.get(name, 0.0)) >= facts.SMALL_KL:
+                text = f"rose from {number(sign.usual)} to {number(value)}"
+                yield self._small.pop(name)._replace(value=value, evidence=text)
 
     def _learn(self, row: Row) -> None:
         """Find the topics of new names, and of all if another framework has been recognized."""
@@ -206,8 +232,7 @@ class Illness:
             fresh = [*self._names, *fresh]
         elif len(self._names) >= _MOST_NAMES:
             return
-        read = self._vocabulary.read
-        self._names |= {name: read(name) or read(name.removesuffix("/mean")) for name in fresh[:_MOST_NAMES]}
+        self._names |= {name: self._vocabulary.read_row(name) for name in fresh[:_MOST_NAMES]}
         self._by_topic = topics([*self._names.items()])
         self._fractions = {name: one.factor for name, one in self._names.items() if one and _is_fraction(one.metric)}
 

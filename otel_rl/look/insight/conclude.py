@@ -19,6 +19,7 @@ from otel_rl.look.insight.findings.memory import memory
 from otel_rl.look.insight.findings.mismatch import mismatch
 from otel_rl.look.insight.findings.outcome import outcome
 from otel_rl.look.insight.findings.recording import recording
+from otel_rl.look.insight.findings.reward import reward
 from otel_rl.look.insight.findings.straggler import straggler
 from otel_rl.look.insight.findings.texts import texts
 from otel_rl.look.insight.findings.time_spent import time_spent
@@ -87,6 +88,7 @@ _FINDINGS: dict[str, _Find] = {
     "straggler": lambda run: run.stragglers,
     "memory": lambda run: memory(run.recorded),
     "learning": lambda run: learning(run.recorded),
+    "reward": lambda run: reward(run.recorded),
     "texts": lambda run: texts(run.recorded),
     "mismatch": lambda run: mismatch(run.recorded),
     "engines": lambda run: engines(run.recorded),

@@ -24,15 +24,22 @@ _TESTS = ("rise", "fall", "regression")
 """Changes that a test found. Bursts and spikes pass, and are in the list of events alone."""
 _ADVICE = {
     "collapse": "The policy no longer explores: raise the clip bound, add an entropy bonus, lower the learning rate.",
-    "constant": "Look at samples: the verifier may fail on every answer, or all prompts are solved.",
+    "constant": "Its coefficient is above 0: check that it is computed, and from the current policy.",
     "bound": "Look at samples: completions that are all cut off, or groups whose rewards are all equal, teach nothing.",
     "outside": "The metric is not what its name says: check its unit, and what it is divided by.",
     "sum": "Check the weights, and reward functions that return nothing for some samples.",
     "hidden_nan": "Set logging_nan_inf_filter=False to see it; clip gradients, and look for empty batches and log(0).",
     "rise": "Compare samples from before and after; look at what else changed in that step.",
-    "fall": "Look at KL, entropy and gradient norm from that step on; resume from a checkpoint before.",
+    "fall": "Compare samples from before and after; look at what else changed in that step.",
     "regression": "Take the checkpoint before; look at samples of the evaluation.",
 }
+
+
+_ADVICE_ON_REWARD = {
+    "constant": "Look at samples: the verifier may say the same of every answer.",
+    "fall": "Look at KL, entropy and gradient norm from that step on; resume from a checkpoint before.",
+}
+"""Advice on the reward, which other metrics do not get."""
 
 
 class _Sign(NamedTuple):
@@ -50,7 +57,7 @@ def certain(recorded: RecordedRun) -> list[Finding]:
     for sign in _last(recorded):
         if sign.kind in _ADVICE and sign.kind not in _TESTS and (since := _since(sign, recorded)) is not None:
             sentence = f"{sign.metric} {_now(sign)}, since step {wording.integer(since)}."
-            findings.append(_finding(sign, sentence, since))
+            findings.append(_finding(sign, sentence, since, recorded))
     return findings
 
 
@@ -60,7 +67,7 @@ def tested(recorded: RecordedRun, others: Collection[str]) -> list[Finding]:
     for sign in _last(recorded):
         if sign.kind in _TESTS and sign.metric not in others and _lasts(sign, recorded.series(sign.metric).finite):
             sentence = f"{sign.metric} {sign.evidence}, at step {wording.integer(sign.step)}."
-            findings.append(_finding(sign, sentence, sign.step))
+            findings.append(_finding(sign, sentence, sign.step, recorded))
     return findings
 
 
@@ -110,12 +117,13 @@ def _now(sign: _Sign) -> str:
     )
 
 
-def _finding(sign: _Sign, sentence: str, since: int) -> Finding:
+def _finding(sign: _Sign, sentence: str, since: int, recorded: RecordedRun) -> Finding:
+    is_reward = sign.metric == recorded.main.name("reward")
     return Finding(
         kind="learning",
         severity="note" if sign.kind in _TESTS and sign.kind != "regression" else "warning",
         sentence=sentence,
-        advice=_ADVICE[sign.kind],
+        advice=(_ADVICE | _ADVICE_ON_REWARD if is_reward else _ADVICE)[sign.kind],
         sure="likely" if sign.kind in _TESTS else "certain",
         evidence=Evidence(steps=(since, max(since, sign.step)), names=(sign.metric,), panel="curves"),
         subject=NONFINITE if sign.kind == "hidden_nan" else of_metric(sign.metric),

@@ -264,7 +264,7 @@ class OtelMetrics:
 
     def _meaning(self, name: str) -> tuple[str, Attributes, float]:
         """Return the metric, the attributes and the factor under which a logged value is shown."""
-        reading = self._vocabulary.read(name) or self._vocabulary.read(name.removesuffix("/mean"))  # of observations
+        reading = self._vocabulary.read_row(name)
         if reading is not None:
             return reading.metric, reading.attributes, reading.factor
         return semconv.METRIC_METRIC, ((semconv.METRIC_NAME, name),), 1.0

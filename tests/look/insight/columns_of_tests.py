@@ -1,0 +1,20 @@
+"""Columns of values with noise, made for tests of findings about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from otel_rl.look.insight.series import Series
+
+
+def series(values: Sequence[float]) -> Series:
+    """Return values of the steps from 0 on."""
+    return Series(np.arange(len(values)), np.asarray(values, np.float64))
+
+
+def course(level: Callable[[int], float], steps: int = 300, noise: float = 0.02, seed: int = 1) -> Series:
+    """Return a level by step, with normal noise."""
+    chance = np.random.default_rng(seed)
+    return series([level(step) + noise * float(chance.normal()) for step in range(steps)])
