@@ -13,7 +13,9 @@ from otel_rl.autopsy import endpoints, flight, kernel, machine, py_spy, stacks
 from otel_rl.autopsy.activity import activity_of
 from otel_rl.autopsy.evidence import MachineSeen, ProcessSeen
 from otel_rl.autopsy.sockets import connections_of
+from otel_rl.autopsy.stacks import is_own
 from otel_rl.recorder.directory import directory as directories
+from otel_rl.recorder.directory.secret_options import HIDDEN_QUERY
 from otel_rl.recorder.files.atomic_files import read_shown_json
 from otel_rl.recorder.files.locks import is_held
 from otel_rl.recorder.files.signals import stacks_of
@@ -49,11 +51,11 @@ def look(run: Path, cause: str = "") -> MachineSeen:
     """Return what is seen on this machine of a run, within about 10 s, and 30 s with py-spy."""
     missing: list[str] = []
     hidden: list[int] = []
-    engines = _engines(run)
     answers: list[tuple[EndpointSeen, ...]] = []
-    # Beside the stacks: silent engines take seconds, in which the processes would go on.
-    polling = machine.started(lambda: answers.append(endpoints.look_at(engines)))
     recorders = {recorder.pid: recorder for recorder in list(_recorders(run, missing, hidden))[:_MOST_RECORDERS]}
+    engines = _engines(run, recorders, missing)
+    # While the stacks are taken: silent engines take seconds, in which the processes would go on.
+    polling = machine.started(lambda: answers.append(endpoints.look_at(engines)))
     collectives = flight.ask({pid: recorder.journal for pid, recorder in recorders.items()}, missing)
     processes = _spied(list(_processes(recorders, collectives)), deeply=bool(cause))
     polling.join(_ENDPOINTS_S)
@@ -192,12 +194,21 @@ def _spied(processes: list[ProcessSeen], *, deeply: bool) -> list[ProcessSeen]:
     return [spied.get(process.pid, process) for process in processes]
 
 
-def _engines(run: Path) -> list[str]:
+def _engines(run: Path, recorders: Iterable[int], missing: list[str]) -> list[str]:
+    """Return the addresses of inference servers, if a process of this user records the run here.
+
+    Of any other run, `run.json` may be somebody else's: nothing is asked where it says.
+    """
     for directory in directories.here(run):
         try:
-            return list(directories.read_manifest(directory).agent.hardware.engines)
+            engines = directories.read_manifest(directory).agent.hardware.engines
         except (OSError, ValueError):
             continue
+        asked = [url for url in engines if not url.endswith(HIDDEN_QUERY)] if any(map(is_own, recorders)) else []
+        if left := len(engines) - len(asked):
+            why = "their addresses have secrets" if asked else "no process of yours records the run here"
+            missing.append(f"{left} inference servers of run.json: they are not asked, since {why}")
+        return asked
     return []
 
 

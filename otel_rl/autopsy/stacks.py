@@ -13,7 +13,6 @@ import ast
 import ctypes
 import os
 import re
-import stat
 import time
 from contextlib import suppress
 from functools import cache
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from otel_rl.autopsy.evidence import Frame, Thread
 from otel_rl.autopsy.kernel import catches, files_of, stat_of, syscall_of, threads_of
 from otel_rl.autopsy.questions import put
+from otel_rl.recorder.files.outputs import emptied
 from otel_rl.recorder.files.own_files import open_regular, read_shown
 from otel_rl.recorder.files.signals import STACKS
 from otel_rl.recorder.secrets import redacted
@@ -72,7 +72,7 @@ def _asked(
             if why := _why_not(process):
                 answers[process.pid] = why
                 continue
-            begin = emptied(process.file)
+            begin = emptied(process.file, _MOST_BYTES)
             if why := way(process):
                 answers[process.pid] = why
             else:
@@ -80,31 +80,16 @@ def _asked(
         except OSError as error:
             answers[process.pid] = str(error.strerror or error)
     return answers | {
-        process.pid: parsed(text, with_source=_is_own(process.pid)) or "it did not answer"
+        process.pid: parsed(text, with_source=is_own(process.pid)) or "it did not answer"
         for process, text in _answers(waiting, within)
     }
 
 
-def _is_own(pid: int) -> bool:
+def is_own(pid: int) -> bool:
     """Return whether a process is this user's. The stacks of another one could name any file of this user."""
     with suppress(OSError):
         return os.stat(f"/proc/{pid}").st_uid == os.geteuid()  # noqa: PTH116
     return False
-
-
-def emptied(file: Path) -> int:
-    """Return the size of a file of stacks; one of this user that has grown large is emptied before."""
-    status = file.lstat()
-    is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink == 1
-    if status.st_size <= _MOST_BYTES or not is_own:
-        return status.st_size
-    fd = os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if os.path.samestat(status, os.fstat(fd)):
-            os.ftruncate(fd, 0)  # the process appends
-        return os.fstat(fd).st_size
-    finally:
-        os.close(fd)
 
 
 def _question(process: Asked) -> str:

@@ -52,8 +52,9 @@ class RankProcesses:
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the demo
         shared = os.environ | _shared_environment(options.ranks, run_id)
         self._processes = [
-            programs.start(
-                programs.python("-m", "otel_rl.demo.processes", msgspec.json.encode(options).decode()),
+            programs.start_python(
+                "otel_rl.demo.processes",
+                msgspec.json.encode(options).decode(),
                 environment=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
                 reads=programs.PIPE,
                 output=self._printed,

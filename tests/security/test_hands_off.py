@@ -18,7 +18,7 @@ from otel_rl.recorder.archive.now import read_now
 from otel_rl.recorder.archive.runs import machines
 from otel_rl.recorder.directory import agent_start
 from otel_rl.recorder.directory import directory as directories
-from otel_rl.recorder.files.outputs import check_target, draft_of, place_for
+from otel_rl.recorder.files.outputs import check_target, draft_of, emptied, place_for
 from otel_rl.recorder.files.own_files import ForeignError, read_shown
 from tests.collector import wait_for
 from tests.security.other_users import NOBODY, everything_in, needs_root
@@ -210,11 +210,11 @@ def test_a_large_file_of_stacks_behind_a_link(tmp_path: Path, home: Path) -> Non
     (tmp_path / "link").symlink_to(home / "large")
     os.link(home / "large", tmp_path / "second")
 
-    assert stacks.emptied(tmp_path / "second") == 2 << 20
-    stacks.emptied(tmp_path / "link")
+    assert emptied(tmp_path / "second", 1 << 20) == 2 << 20
+    emptied(tmp_path / "link", 1 << 20)
     assert (home / "large").stat().st_size == 2 << 20
     (tmp_path / "second").unlink()
-    assert stacks.emptied(home / "large") == 0
+    assert emptied(home / "large", 1 << 20) == 0
 
 
 def test_an_autopsy_of_a_run_with_a_planted_folder(copied: Path, home: Path, tmp_path: Path) -> None:

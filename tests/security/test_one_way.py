@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _HOME = Path(otel_rl.__file__).parents[1]
-_ONE_WAY = {f"otel_rl/recorder/files/{name}.py" for name in ("modes", "own_files", "own_directory", "atomic_files")}
+_ONE_WAY = {
+    f"otel_rl/recorder/files/{name}.py" for name in ("modes", "own_files", "own_directory", "atomic_files", "outputs")
+}
 _CALLS = {
     "makes": {
         *("mkdir", "makedirs", "write_text", "write_bytes", "mkstemp", "mkdtemp", "TemporaryDirectory", "mknod"),
@@ -71,6 +73,7 @@ _ALLOWED = {
         "exporters/otel_rl_exporters/otlp_transport.py": _NAMED,
         **dict.fromkeys(("otel_rl/frameworks/drift.py", "otel_rl/semconv/generate.py"), _TOOL),
         "otel_rl/cli/extras.py": _PACKAGE,
+        "otel_rl/recorder/files/safe_start.py": _PACKAGE,
         "otel_rl/serve/servers.py": _PACKAGE,
         **dict.fromkeys(
             (

@@ -49,8 +49,8 @@ _PRESENT = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))
 
 def gpus(machine: CheckedMachine) -> Iterator[Check]:
     """Check that the driver answers, and that each GPU does."""
-    process = programs.start(
-        programs.python("-c", _ASKED), environment=machine.environ, output=programs.PIPE, errors=programs.PIPE
+    process = programs.start_python(
+        "-c", _ASKED, environment=machine.environ, output=programs.PIPE, errors=programs.PIPE
     )
     try:
         output, errors = process.communicate(timeout=_PATIENCE_S)

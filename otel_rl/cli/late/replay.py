@@ -99,7 +99,7 @@ def replay(
     for name, options in exporters.items():
         new: Counts = {}
         for machine in source.machines:
-            destination = _Destination(source, machine, name, options, into)
+            destination = _Destination(source, machine, name, options, into, say)
             if not feed.has_ended(source.root, machine, lambda: say("waiting until the agent of the run has ended")):
                 say(f"the agent of {machine} runs; run this again when the training has ended")
                 is_complete = False
@@ -109,6 +109,28 @@ def replay(
                 new[kind] = new.get(kind, 0) + count
         new_items[name] = new
     return Exported(new=new_items, complete=is_complete)
+
+
+def _data_of(settings: AgentSettings, say: Callable[[str], None]) -> AgentSettings:
+    """Return the settings of a run that are data: its manifest may be somebody else's.
+
+    Functions come from the settings of this process, as does who may read the files.
+    """
+    own, rows = loading.load({}), settings.rows
+    if isinstance(rows.metrics, str) and rows.metrics not in ("usual", "full"):
+        if rows.metrics != own.rows.metrics:
+            say(f"rows.metrics={rows.metrics!r} of run.json is not called; set OTEL_RL_ROWS_METRICS to call it")
+        rows = msgspec.structs.replace(rows, metrics=own.rows.metrics)
+    return AgentSettings(
+        reduce=settings.reduce,
+        share=own.share,
+        stalled_after=settings.stalled_after,
+        rows=rows,
+        traces=settings.traces,
+        flops=settings.flops,
+        hardware=Hardware(enabled=False),
+        redact=msgspec.structs.replace(settings.redact, function=own.redact.function),
+    )
 
 
 class _Source:
@@ -152,12 +174,19 @@ class _Destination:
     """
 
     def __init__(
-        self, source: _Source, machine: str, name: str, options: Mapping[str, object], into: Path | None
+        self,
+        source: _Source,
+        machine: str,
+        name: str,
+        options: Mapping[str, object],
+        into: Path | None,
+        say: Callable[[str], None],
     ) -> None:
         self._root, self._machine, self._name = source.root, machine, name
         self.new: Counts = {}
         place = source.place
-        label = place.id or place.path.name
+        # The id is a text of the run, which trackers make paths of: it may be of somebody else.
+        label = sinks.file_name(place.id or place.path.name)
         target = sinks.at(sinks.at(into.absolute(), sinks.file_name(place.project)), label) if into else place.path
         known = read_json(RunDirectory(place.path, place.path, machine).manifest, Manifest)  # `None` if it is foreign
         identity = {semconv.RUN_ID: label, semconv.RUN_NAME: place.name, semconv.RUN_PROJECT: place.project}
@@ -169,7 +198,7 @@ class _Destination:
             readers=[],
             resource={semconv.SERVICE_NAME: place.project, **(known.resource if known else {}), **identity},
             dialect=known.dialect if known else "auto",
-            agent=msgspec.structs.replace(known.agent if known else AgentSettings(), hardware=Hardware(enabled=False)),
+            agent=_data_of(known.agent, say) if known else AgentSettings(hardware=Hardware(enabled=False)),
             idle_timeout=_IDLE_S,
             journal_limit=UNLIMITED_BYTES,
         )

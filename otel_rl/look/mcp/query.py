@@ -38,8 +38,7 @@ def ask(run: Path, query: str, most: int, seconds: float = SECONDS) -> msgspec.R
     Raises:
         ValueError: It is not a query that reads, it fails, or it takes too much time or memory.
     """
-    command = programs.python("-m", __name__, str(run), str(most))
-    with programs.start(command, reads=PIPE, output=PIPE, errors=PIPE) as process:
+    with programs.start_python(__name__, str(run), str(most), reads=PIPE, output=PIPE, errors=PIPE) as process:
         is_ready = _is_ready(process)
         try:
             output, errors = process.communicate(query.encode(), timeout=seconds if is_ready else 0)

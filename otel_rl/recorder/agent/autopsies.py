@@ -94,10 +94,11 @@ class Autopsies:
     def _start(self, cause: str) -> None:
         self._left -= 1
         try:
-            command = programs.python("-m", self._module, str(self._run), "--cause", cause)
             # Detached: Ctrl-C and the end of the agent must not stop it in the middle of the processes that it
             # examines.
-            self._running = programs.start(command, output=programs.PIPE, is_detached=True)
+            self._running = programs.start_python(
+                *(f"{self._module}.__main__", str(self._run), "--cause", cause), output=programs.PIPE, is_detached=True
+            )
         except OSError as error:
             logger.warning("the autopsy cannot be started: %s", error)
 

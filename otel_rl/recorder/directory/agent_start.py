@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import secrets as random
-import sys
 import time
 from pathlib import Path
 from types import MappingProxyType
@@ -114,22 +113,11 @@ def agent_is_alive(directory: RunDirectory) -> bool:
 
 
 def _environment(secrets: Mapping[str, object]) -> dict[str, str]:
-    """Return the agent's environment: with its mark and the secret options, without variables for trainers.
-
-    The agent can import the same modules as the trainer, such as an exporter next to its script, and no others.
-    """
-    paths = os.pathsep.join(path for path in map(_absolute, sys.path) if path)
+    """Return the agent's environment: with its mark and the secret options, without variables for trainers."""
     # With the variables of `otel-rl run`, the trackers in the agent would be captured, and recorded once more.
     kept = {name: value for name, value in os.environ.items() if name not in (INSTRUMENT_VARIABLE, CAPTURE_VARIABLE)}
     passed = {SECRET_OPTIONS_VARIABLE: json.dumps(secrets)} if secrets else {}
-    return kept | {"PYTHONPATH": paths, MARK_VARIABLE: random.token_hex(8)} | passed
-
-
-def _absolute(path: str) -> str:
-    """Return a path of `sys.path`, with the working directory for an empty one; empty if that was removed."""
-    with contextlib.suppress(FileNotFoundError):
-        return path or str(Path.cwd())
-    return ""
+    return kept | {MARK_VARIABLE: random.token_hex(8)} | passed
 
 
 def _spawn(directory: RunDirectory, secrets: Mapping[str, object], *, show_output: bool) -> Program:
@@ -138,8 +126,9 @@ def _spawn(directory: RunDirectory, secrets: Mapping[str, object], *, show_outpu
         raise NoAgentError(f"there is no agent: {_SUPERVISOR} is not a file, as inside of a frozen application")
     with open(directory.agent_log, "ab", opener=open_file) as log:
         try:
-            process = programs.start(
-                programs.python(str(_SUPERVISOR), *map(str, directory)),
+            process = programs.start_python(
+                str(_SUPERVISOR),
+                *map(str, directory),
                 environment=_environment(secrets),
                 output=None if show_output else log,
                 errors=log,

@@ -10,6 +10,7 @@ import json
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
@@ -20,7 +21,7 @@ from otel_rl.recorder.secrets import REDACTED, hides, is_secret, redacted
 from otel_rl.recorder.settings.settings import SECRET_OPTIONS_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, MutableMapping
+    from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
     from otel_rl.recorder.directory.directory import Manifest
 
@@ -29,6 +30,9 @@ _REACTIONS = {"command": "command/argv", "webhook": "webhook/url"}
 URL can post there, and whoever can write `run.json` must not choose a program."""
 _MODULE_OF_REACTIONS = "otel_rl_exporters.reactions:"
 PLACEHOLDER = "[secret: only in the environment of the agent]"
+HIDDEN_QUERY = "?[secret]"
+"""The end of the URL of an inference server in `run.json` in place of its query, which may have a key."""
+_ENGINES = "hardware/engines"
 _ALWAYS = re.compile(r"(^|_)(headers|pass)$", re.IGNORECASE)
 logger = log_of(__name__)
 _taken: dict[str, object] = {}
@@ -45,7 +49,9 @@ def without_secrets(manifest: Manifest) -> tuple[Manifest, dict[str, object]]:
     exporters = [(name, _hidden(name, options, secrets)) for name, options in manifest.exporters]
     readers = [(name, _hidden(name, options, secrets)) for name, options in manifest.readers]
     redaction.learn(secrets.values())
-    return msgspec.structs.replace(manifest, exporters=exporters, readers=readers), secrets
+    engines = [_without_query(url, secrets) for url in manifest.agent.hardware.engines]
+    public = msgspec.structs.replace(manifest, exporters=exporters, readers=readers)
+    return _with_engines(public, engines), secrets
 
 
 def with_secrets(
@@ -88,7 +94,28 @@ def with_secrets(
     exporters = [(name, _restored(name, options, find)) for name, options in manifest.exporters if _may_act(name)]
     readers = [(name, _restored(name, options, find)) for name, options in manifest.readers]
     redaction.learn(_taken.values())
-    return msgspec.structs.replace(manifest, exporters=exporters, readers=readers)
+    restored = msgspec.structs.replace(manifest, exporters=exporters, readers=readers)
+    known = [str(_taken.get(f"{_ENGINES}/{url}", url)) for url in manifest.agent.hardware.engines]
+    for url in known:
+        redaction.learn(value for _, value in parse_qsl(urlsplit(url).query))
+        if url.endswith(HIDDEN_QUERY):
+            logger.warning("the inference server %s is not asked: only an agent that a trainer starts has its key", url)
+    return _with_engines(restored, [url for url in known if not url.endswith(HIDDEN_QUERY)])
+
+
+def _without_query(url: str, secrets: dict[str, object]) -> str:
+    """Return the URL of an inference server without its query, which is added to `secrets`."""
+    public, *hidden = re.split(r"[?#]", url, maxsplit=1)
+    if not hidden:
+        return url
+    secrets[f"{_ENGINES}/{public}{HIDDEN_QUERY}"] = url
+    redaction.learn(value for _, value in parse_qsl(hidden[0]))
+    return f"{public}{HIDDEN_QUERY}"
+
+
+def _with_engines(manifest: Manifest, urls: Sequence[str]) -> Manifest:
+    hardware = msgspec.structs.replace(manifest.agent.hardware, engines=tuple(urls))
+    return msgspec.structs.replace(manifest, agent=msgspec.structs.replace(manifest.agent, hardware=hardware))
 
 
 def _may_act(exporter: str) -> bool:

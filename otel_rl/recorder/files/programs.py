@@ -6,6 +6,8 @@ nothing with the trainer's process group if it is to outlive it.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import subprocess
@@ -13,10 +15,13 @@ import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from otel_rl.recorder.files.safe_start import PATHS_VARIABLE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _INTERPRETER = re.compile(r"(python|pypy|graalpy)[\d.]*(t|d|w|-dbg)*(\.exe)?", re.IGNORECASE)
+_SAFE_START = Path(__file__).with_name("safe_start.py")
 NULL, PIPE = subprocess.DEVNULL, subprocess.PIPE
 Program = subprocess.Popen[bytes]
 TooLate = subprocess.TimeoutExpired
@@ -26,16 +31,47 @@ class NoPythonError(OSError):
     """This process is a program that has Python inside, and no interpreter is where its Python was installed."""
 
 
-def python(*arguments: str) -> list[str]:
-    """Return the command of this Python with arguments.
+def start_python(
+    program: str,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    reads: int | None = NULL,
+    output: int | IO[bytes] | None = None,
+    errors: int | IO[bytes] | None = None,
+    is_detached: bool = False,
+) -> Program:
+    """Start this Python with a script, `-c` and code, or a module, on the safe path of `safe_start`.
 
     With `-c` and `-m`, Python imports from the working directory before its own library, so that a `random.py` there
-    would run in the agent. `-P` prevents this. PYTHONPATH still counts: exporters may be importable by it alone.
+    would run in the agent; `-P` prevents this. From PYTHONPATH, `site` would import a `sitecustomize`, so that it is
+    passed in another variable.
+
+    Args:
+        program: The script, `-c`, or the module.
+        arguments: Its arguments, or the code and its arguments.
+        environment: Its environment; by default that of this process.
+        reads: As in `start`, like the following ones.
+        output: Its standard output.
+        errors: Its standard error.
+        is_detached: If true, it gets a session of its own.
 
     Raises:
         NoPythonError: There is no interpreter.
+        OSError: It cannot be started.
     """
-    return [interpreter(), "-P", *arguments]
+    variables = dict(os.environ if environment is None else environment)
+    given = variables.pop("PYTHONPATH", None)
+    others = [path for path in map(_absolute, sys.path) if path]
+    variables[PATHS_VARIABLE] = json.dumps({"given": given, "others": others})
+    command = [interpreter(), "-P", str(_SAFE_START), program, *arguments]
+    return start(command, environment=variables, reads=reads, output=output, errors=errors, is_detached=is_detached)
+
+
+def _absolute(path: str) -> str:
+    """Return a path of `sys.path`, with the working directory for an empty one; empty if that was removed."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.abspath(path)  # noqa: PTH100
+    return ""
 
 
 def interpreter() -> str:
@@ -83,6 +119,7 @@ def start(
     """
     return subprocess.Popen(
         command,
+        cwd=None if os.path.exists(".") else "/",  # noqa: PTH110 - it was removed: Python would not start there
         bufsize=0,  # the reader of a pipe looks what is there, and does not wait for a full buffer
         env=environment,
         stdin=reads,
