@@ -26,6 +26,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from otel_rl.recorder.errors.sinks import one_line
 from otel_rl.recorder.errors.texts import type_of
+from otel_rl.recorder.otlp import http_client
 from otel_rl.recorder.otlp.signals import SERVICES, with_ids
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from otel_rl.recorder.otlp.connection import Connection
-    from otel_rl.recorder.otlp.signals import Service
+from otel_rl.recorder.otlp.signals import Service
 
 _RETRIED_STATUSES = (429, 502, 503, 504)
 _TOO_LARGE = 413
@@ -45,10 +46,8 @@ _SETTINGS_FRAME = re.compile("\0..\4", re.DOTALL)
 """The first bytes that a gRPC server sends on any connection, also to a client that speaks HTTP/1."""
 _NO_SETTINGS_FRAME = re.compile(r"http1\.x server|Expected SETTINGS frame")
 """The messages of gRPC's own client about a server that speaks HTTP/1."""
-_LARGEST_ANSWER = 1 << 22
 _LARGE_RESPONSE = ("CLIENT: Received message larger", "Decompressed message larger")
 """The messages of gRPC's own client about a response that is too large. Servers say the second one about a request."""
-_AT_ONCE = 1 << 16
 _LONGEST_TEXT = 300
 _USER_AGENT = (
     f"otel-rl/{version('otel-rl')} OTel-OTLP-Exporter-Python/{version('opentelemetry-exporter-otlp-proto-common')}"
@@ -91,53 +90,33 @@ class HttpTransport:
     """OTLP/HTTP, in protobuf or JSON, over connections that are kept."""
 
     def __init__(self, connection: Connection) -> None:
-        import requests
-
         self._connection = connection
         self._json = connection.protocol == "http/json"
         self._service = SERVICES[connection.signal.lower()]
-        self._session = requests.Session()
-        # A redirect would make a GET without a body of some requests, and an invalid one raises.
-        self._session.get_redirect_target = lambda _: None  # type: ignore[method-assign, assignment]
-        self._session.trust_env = False  # otherwise REQUESTS_CA_BUNDLE and .netrc would override these settings
+        self._session = http_client.session(
+            connection.endpoint, authorities=connection.certificate, uses_proxies=connection.proxies
+        )
         self._session.headers.update({"User-Agent": _USER_AGENT} | connection.headers)
         self._session.headers["Content-Type"] = "application/json" if self._json else "application/x-protobuf"
+        self._session.headers["Accept-Encoding"] = "gzip"
         # One that OTEL_EXPORTER_OTLP_HEADERS brought would say what is not true of the body.
         self._session.headers.pop("Content-Encoding", None)
-        # `requests` offers all encodings that are installed; `_read` decodes only this one.
-        self._session.headers["Accept-Encoding"] = "gzip"
         if connection.compression != "none":
             self._session.headers["Content-Encoding"] = connection.compression
-        self._session.verify = connection.certificate or True
         if connection.client_certificate:
             self._session.cert = (connection.client_certificate, connection.client_key or connection.client_certificate)
-        if connection.proxies:
-            # `trust_env` is off, so what a proxy needs of the environment is read here.
-            bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
-            self._session.verify = connection.certificate or bundle or True
-            self._session.proxies.update(requests.utils.get_environ_proxies(connection.endpoint))
 
     def send(self, request: Message) -> ServerAnswer:
         """Send a request once, and return the answer."""
-        import requests
-        import urllib3
-
         limit = self._connection.timeout
         body = _json(request).encode() if self._json else request.SerializeToString()
-        began = time.monotonic()
         try:
-            with self._session.post(
-                self._connection.endpoint,
-                data=_compressed(body, self._connection.compression),
-                timeout=limit,
-                # Otherwise `requests` reads the whole body first, however large it is (security/test_collector.py).
-                stream=True,
-            ) as response:
-                answered = _read(response.raw, None if limit is None else began + limit)
-                return self._answer(response.status_code, response.reason or "", response.headers, answered)
-        except (requests.RequestException, urllib3.exceptions.HTTPError, TimeoutError) as error:
-            cause = _innermost(error)
-            if limit is not None and isinstance(cause, TimeoutError | requests.Timeout):
+            data = _compressed(body, self._connection.compression)
+            answered = http_client.send(self._session, self._connection.endpoint, data, within=limit)
+            return self._answer(answered.status, answered.reason, answered.headers, answered.body)
+        except OSError as error:
+            cause = http_client.innermost(error)
+            if limit is not None and (isinstance(cause, TimeoutError) or "Timeout" in type_of(cause)):
                 return self._later(f"no answer within {limit:g} s (OTEL_EXPORTER_OTLP_TIMEOUT)", "timeout")
             if _SETTINGS_FRAME.match(getattr(cause, "line", "")):
                 text = "this is a gRPC port: set OTEL_EXPORTER_OTLP_PROTOCOL=grpc, or use the HTTP port (4318)"
@@ -339,44 +318,10 @@ def _hint(connection: Connection, *, refused: bool) -> str:
     return f" (if it takes no {connection.signal.lower()}: OTEL_{connection.signal}_EXPORTER=none)" if refused else ""
 
 
-def _read(raw: Any, deadline: float | None) -> bytes:
-    """Return the body of a response, or its beginning; nothing that a server sends takes more memory or time.
-
-    Raises:
-        TimeoutError: The deadline has passed.
-    """
-    body = bytearray()
-    read = getattr(raw, "read1", raw.read)  # urllib3 1.x waits until it has as many bytes as asked for
-    while len(body) < _LARGEST_ANSWER and (chunk := read(_AT_ONCE, decode_content=False)):
-        body += chunk
-        if deadline is not None and time.monotonic() > deadline:
-            raise TimeoutError
-    if raw.headers.get("Content-Encoding") != "gzip":
-        return bytes(body)
-    try:
-        # With a limit: 1 MiB of gzip can hold 256 MiB (tests/security/test_collector.py).
-        return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(body, _LARGEST_ANSWER)
-    except zlib.error:
-        return b""
-
-
 def _compressed(body: bytes, compression: str) -> bytes:
     if compression == "gzip":
         return gzip.compress(body, 6)
     return zlib.compress(body) if compression == "deflate" else body
-
-
-def _innermost(error: BaseException) -> BaseException:
-    """Return the root cause: the error of the socket or the library."""
-    # A chain of causes can be a circle, which `raise … from …` allows.
-    seen = {id(error)}
-    while True:
-        inside = [error.__cause__, error.__context__, getattr(error, "reason", None), *error.args]
-        deeper = next((cause for cause in inside if isinstance(cause, BaseException) and id(cause) not in seen), None)
-        if deeper is None:
-            return error
-        seen.add(id(deeper))
-        error = deeper
 
 
 def _said(error: BaseException) -> str:

@@ -8,11 +8,11 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import msgspec
-import requests
 
 from otel_rl.export import Event, Refused
 from otel_rl.recorder.errors.sinks import one_line
 from otel_rl.recorder.files import programs
+from otel_rl.recorder.otlp import http_client
 from otel_rl.recorder.secrets import redacted
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _LONGEST_ANSWER = 200
 class _Reaction:
     """The common part: which events, and what is said of them.
 
-    An event is tried once: a failure is counted and logged, and nobody waits for it.
+    An event is tried once: a failure is counted and logged, and nobody waits for it. The run is complete without it.
     """
 
     def __init__(self, run: RunInfo, events: Sequence[str], timeout: float) -> None:
@@ -42,11 +42,18 @@ class _Reaction:
         Raises:
             Refused: A reaction failed.
         """
+        failed: Refused | None = None
         for item in items:
             if isinstance(item, Event) and self._is_meant(item):
                 event = msgspec.structs.asdict(item)
                 event["attributes"] = {key: _clean(key, value) for key, value in item.attributes.items()}
-                self._react(msgspec.json.encode(self._run | event))
+                try:
+                    self._react(msgspec.json.encode(self._run | event))
+                except Refused as error:  # the other events are reacted to all the same
+                    failed = failed or error
+        if failed is not None:
+            failed.count = 0  # nothing of the run is missing anywhere
+            raise failed
 
     def _is_meant(self, event: Event) -> bool:
         is_young = event.time_unix_nano > time.time_ns() - _OLDEST_S * 10**9
@@ -122,12 +129,8 @@ class WebhookExporter(_Reaction):
     def _react(self, event: bytes) -> None:
         headers = {"Content-Type": "application/json"}
         try:
-            # With `stream`, the body of the answer is not read, however large it is.
-            answer = requests.post(
-                self._url, event, headers=headers, timeout=self._timeout, allow_redirects=False, stream=True
-            )
-            answer.close()
-        except requests.RequestException as error:  # its text has the URL, which may be a secret
+            answer = http_client.ask(self._url, event, within=self._timeout, headers=headers, most=_LONGEST_ANSWER)
+        except OSError as error:  # its text may have the URL, which may be a secret
             raise Refused(f"the webhook failed: {type(error).__name__}", error_type=type(error).__name__) from None
-        if not answer.ok or answer.is_redirect:
-            raise Refused(f"the webhook answered {answer.status_code}", error_type=str(answer.status_code))
+        if not answer.is_good:
+            raise Refused(f"the webhook answered {answer.status}", error_type=str(answer.status))

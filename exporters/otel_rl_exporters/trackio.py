@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_rl.export import Ended, Machine, Params, Row, Table, identity, values_of
 from otel_rl.recorder.files.atomic_files import write_atomically
+from otel_rl.recorder.otlp import http_client
 from otel_rl_exporters.in_place import WatchedFile
 
 if TYPE_CHECKING:
@@ -159,12 +160,13 @@ class TrackioExporter:
     def _connect(self, run: Any) -> None:
         """Connect to the server, and take the id that it knows the run by: trackio makes another one in an outage."""
         if self._client is None:
-            import httpx
             from trackio.remote_client import RemoteClient
 
             url = run._server_base_url or run.url
             if run._server_base_url:  # trackio's client hides why there is no connection
-                httpx.get(f"{url.rstrip('/')}/version", timeout=_ANSWERS_WITHIN_S).raise_for_status()
+                answer = http_client.ask(f"{url.rstrip('/')}/version", within=_ANSWERS_WITHIN_S)
+                if not answer.is_good:
+                    raise ConnectionError(f"HTTP {answer.status} {answer.reason}")
             token = run._hf_token_for_remote()
             client = RemoteClient(url, hf_token=token, write_token=run._write_token, verbose=False)
             known = client.predict(run.project, api_name="/get_runs_for_project")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.export import NotNow
+from otel_rl.recorder.otlp import http_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -114,9 +113,7 @@ class ServerRows:
 def _why_unreachable(url: str) -> str:
     """Return why there is no connection to a server; empty if there is one."""
     try:
-        urllib.request.urlopen(url, timeout=_CONNECTS_WITHIN_S).close()
-    except urllib.error.HTTPError:
-        return ""
+        http_client.ask(url, within=_CONNECTS_WITHIN_S)
     except (OSError, ValueError) as error:
         return str(error)
     return ""

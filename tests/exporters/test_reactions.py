@@ -97,7 +97,7 @@ def test_a_webhook_gets_the_event() -> None:
         WebhookExporter(RUN, url=url).export([event(), event("rl.straggler")])
     assert [one["name"] for one in found] == ["rl.training.anomaly", "rl.straggler"]
 
-    with pytest.raises(Refused, match="the webhook failed: ConnectionError") as gone:
+    with pytest.raises(Refused, match="the webhook failed: ConnectionRefusedError") as gone:
         WebhookExporter(RUN, url=url).export([event()])
     assert "/hook" not in str(gone.value)
     for status in (302, 404, 500):

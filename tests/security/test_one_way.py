@@ -38,6 +38,12 @@ _CALLS = {
 _STARTS = re.compile(
     r"(subprocess\.|pty\.|multiprocessing\.Process|Popen|os\.(fork|exec|spawn|posix_spawn|system|popen))\w*\("
 )
+_CLIENTS = re.compile(r"(requests|urllib\.request|urllib3|http\.client|httpx|aiohttp)\b")
+_ASKERS = {
+    "otel_rl/recorder/otlp/http_client.py": "the one client",
+    "otel_rl/autopsy/doctor/network.py": "names its errors",
+    "exporters/otel_rl_exporters/swanlab_api.py": "names the errors of SwanLab's package",
+}
 _STARTERS = {
     "otel_rl/recorder/files/programs.py": "the one way",
     "otel_rl/recorder/agent/__main__.py": "forks the agent, in a process that imports nothing of otel-rl",
@@ -83,7 +89,6 @@ _ALLOWED = {
             "of the kernel",
         ),
         "otel_rl/recorder/archive/files.py": "a directory, to synchronize it",
-        "otel_rl/recorder/agent/input/engine_pages.py": "an endpoint, not a file",
         "otel_rl/autopsy/kernel.py": "of the kernel",
         **dict.fromkeys(
             (
@@ -207,6 +212,20 @@ def test_files_are_opened_in_one_way(kind: str) -> None:
 def test_programs_are_started_in_one_way() -> None:
     """No other module starts a process itself; each exception has its reason."""
     assert {module for module, _, text in calls() if _STARTS.match(text)} == set(_STARTERS)
+
+
+def test_http_goes_out_by_one_client() -> None:
+    """No other module imports a library that asks; each exception has its reason."""
+    found = set()
+    for root in ("otel_rl", "exporters"):
+        for path in (_HOME / root).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                if any(_CLIENTS.match(name) for name in names):
+                    found.add(str(path.relative_to(_HOME)))
+
+    assert found == set(_ASKERS)
 
 
 def test_no_python_imports_from_the_working_directory(tmp_path: Path) -> None:

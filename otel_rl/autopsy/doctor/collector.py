@@ -57,7 +57,7 @@ def _http(where: str, connections: list[Connection]) -> Iterator[Check]:
             connection.endpoint,
             data=b"{}" if is_json else b"",
             headers=connection.headers | {"Content-Type": kind},
-            verify=connection.certificate or True,
+            verify=connection.certificate,
             cert=(connection.client_certificate, connection.client_key or connection.client_certificate)
             if connection.client_certificate
             else None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from otel_rl.recorder.errors.texts import text_of
+from otel_rl.recorder.otlp import http_client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,7 @@ def ask(
     *,
     data: bytes | None = None,
     headers: Mapping[str, str] | None = None,
-    verify: str | bool = True,
+    verify: str | bool = "",
     auth: tuple[str, str] | None = None,
     cert: tuple[str, str] | None = None,
 ) -> Answered:
@@ -39,25 +40,11 @@ def ask(
     import requests
 
     try:
-        with requests.Session() as session:
-            session.trust_env = auth is None  # otherwise .netrc would replace it
-            if auth is not None:
-                session.proxies.update(requests.utils.get_environ_proxies(url))
-            done = session.request(
-                "GET" if data is None else "POST",
-                url,
-                data=data,
-                headers=dict(headers or {}),
-                verify=verify,
-                auth=auth,
-                cert=cert,
-                timeout=PATIENCE_S,
-                allow_redirects=False,
-                stream=True,
-            )
+        with http_client.session(url, authorities=verify) as session:
+            session.auth, session.cert = auth, cert
             # The beginning is enough: the address can be of anything, such as a page without an end.
-            body = done.raw.read(2000, decode_content=True).decode("utf-8", "replace")
-            return Answered(done.status_code, body)
+            done = http_client.send(session, url, data, within=PATIENCE_S, headers=headers, most=2000)
+            return Answered(done.status, done.body.decode("utf-8", "replace"))
     except requests.exceptions.SSLError as error:
         fix = "Check its certificate, and the authority that this machine trusts."
         return Answered(problem=f"{without_secrets(url)}: the certificate is not accepted: {_reason(error)}", fix=fix)
@@ -65,7 +52,7 @@ def ask(
         return Answered(
             problem=f"{without_secrets(url)}: the proxy does not let it through: {_reason(error)}", fix=_PROXY
         )
-    except requests.RequestException as error:
+    except OSError as error:
         return Answered(problem=f"{without_secrets(url)} does not answer: {_reason(error)}", fix=_CONNECT)
 
 

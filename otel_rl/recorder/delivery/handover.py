@@ -251,7 +251,8 @@ class Handover:
             done = _within(error.done, len(part), otherwise=len(part))
             refused = _within(error.count, done, otherwise=done)
             self.causes[error.error_type] += 1
-            self._note(f"refused {refused} item{'s' * (refused != 1)} in the last request: {error}")
+            head = f"refused {refused} item{'s' * (refused != 1)} in the last request: " if refused else ""
+            self._note(f"{head}{error}")
             self._leave(done, refused, settled=True)
         except NotNow as error:
             self._leave(_within(error.done, len(part) - 1, otherwise=0), 0, settled=False)

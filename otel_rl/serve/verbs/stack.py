@@ -8,7 +8,6 @@ import shutil
 import signal
 import sys
 import time
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from otel_rl.recorder.files.atomic_files import write_atomically
 from otel_rl.recorder.files.modes import PRIVATE, TRAVERSED, make_directory, open_file, own_process
 from otel_rl.recorder.files.own_directory import OwnDirectory
 from otel_rl.recorder.files.own_files import check_place, read_own
+from otel_rl.recorder.otlp import http_client
 from otel_rl.recorder.settings import tokens
 from otel_rl.serve.servers import PORTS, SERVERS, configurations, on_path, why_not
 
@@ -216,7 +216,7 @@ def _running(state: Path, name: str) -> int:
 
 def _answers(name: str) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{PORTS[name]}{SERVERS[name].ready}", timeout=2) as answer:
-            return bool(answer.status == 200)
+        url = f"http://127.0.0.1:{PORTS[name]}{SERVERS[name].ready}"
+        return http_client.ask(url, within=2, uses_proxies=False).is_good
     except OSError:
         return False

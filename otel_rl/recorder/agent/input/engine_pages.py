@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
-from urllib.request import ProxyHandler, build_opener
 
 from otel_rl import semconv
+from otel_rl.recorder.otlp import http_client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,9 +72,10 @@ def fetch(address: str, server: str, within_s: float) -> list[Load]:
         ValueError: The page is not in this format, or has too many samples.
     """
     # Without proxies: a server is in the cluster, and HTTP_PROXY would answer in its place.
-    with build_opener(ProxyHandler({})).open(address, timeout=within_s) as answer:
-        # At most so much: a server that never ends its page must not fill the memory.
-        return loads(answer.read(_MOST_BYTES).decode("utf-8", "replace"), server)
+    answer = http_client.ask(address, within=within_s, uses_proxies=False, most=_MOST_BYTES)
+    if not answer.is_good:
+        raise OSError(f"HTTP {answer.status} {answer.reason}")
+    return loads(answer.body.decode("utf-8", "replace"), server)
 
 
 def loads(page: str, server: str) -> list[Load]:
