@@ -6,6 +6,8 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import msgspec
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -19,6 +21,7 @@ ActivityKind = Literal[
     "collective",
     "request",
     "queue",
+    "put",
     "data",
     "lock",
     "child",
@@ -32,15 +35,19 @@ ActivityKind = Literal[
 ]
 """The kinds of what a thread does; `collective` to `loop` wait for somebody else."""
 WAITS: frozenset[ActivityKind] = frozenset(
-    ("collective", "request", "queue", "data", "lock", "child", "thread", "loop")
+    ("collective", "request", "queue", "put", "data", "lock", "child", "thread", "loop")
 )
 BUSY = 0.5
 """Number of CPUs that a process uses at least if it works."""
 _BUSY_AMONG_OTHERS = 0.05
 _INNERMOST = 16
+_OF_OTHERS: tuple[ActivityKind, ...] = ("collective", "request", "data", "child", "file", "sleep", "busy")
+"""The activities of another thread that say more than that the main thread waits for it."""
 _NAMED = re.compile(r"(site-packages|dist-packages|lib/python3\.\d+|<frozen)")
 _LOCKED = re.compile(r"^(with\b.*|.*\.acquire\(.*)")
 _CALLS: tuple[tuple[ActivityKind, str, str, str], ...] = (
+    ("loop", "waits for connections", r"socket|ssl|multiprocessing/connection", "accept"),
+    ("put", "waits to put into a full queue", r"queue|multiprocessing/queues", "put"),
     ("data", "waits for its data loader", r"torch/utils/data/dataloader", "_(try_)?get_data|_next_data|__next__"),
     ("queue", "waits for a Ray object", r"ray/_private/(worker|client_mode_hook)", "get|wait|get_objects"),
     ("request", "waits for an answer", r"http/client|urllib/request", r"\w+"),
@@ -55,7 +62,7 @@ _CALLS: tuple[tuple[ActivityKind, str, str, str], ...] = (
         "queue",
         "waits for a queue",
         r"multiprocessing/(queues|pool|synchronize)",
-        "get|put|wait|next|join|acquire|__enter__",
+        "get|wait|next|join|acquire|__enter__",
     ),
     ("queue", "waits for another process", r"multiprocessing/connection", r"_?recv\w*|_?poll|wait|_?send\w*"),
     (
@@ -66,8 +73,8 @@ _CALLS: tuple[tuple[ActivityKind, str, str, str], ...] = (
     ),
     ("thread", "waits for the result of a thread", r"concurrent/futures/\w+", "result|wait|as_completed|shutdown"),
     ("thread", "waits for a thread", r"threading", "join|_wait_for_tstate_lock"),
-    ("queue", "waits for a queue", r"queue", "get|put|join"),
-    ("request", "waits for an answer", r"socket|ssl", r"readinto|create_connection|recv\w*|send\w*|read|accept"),
+    ("queue", "waits for a queue", r"queue", "get|join"),
+    ("request", "waits for an answer", r"socket|ssl", r"readinto|create_connection|recv\w*|send\w*|read"),
     ("loop", "waits in its event loop", r"asyncio/\w+|selectors", r"select|_run_once|run_forever"),
     ("lock", "waits for a lock", r"threading", "acquire|__enter__"),
     ("lock", "waits for an event or a condition", r"threading", "wait|wait_for"),
@@ -85,6 +92,7 @@ _SYSCALLS: dict[str, tuple[ActivityKind, str]] = {
     **dict.fromkeys(("fsync", "fdatasync", "close"), ("file", "writes to")),
     **dict.fromkeys(("open", "openat"), ("file", "opens a file")),
     **dict.fromkeys(("flock", "fcntl"), ("file", "waits for the lock of")),
+    **dict.fromkeys(("accept", "accept4"), ("loop", "waits for connections")),
     **dict.fromkeys(("recvfrom", "recvmsg", "sendto", "sendmsg", "connect"), ("request", "waits for an answer")),
 }
 
@@ -99,7 +107,10 @@ class Activity(NamedTuple):
 
 
 def activity_of(process: ProcessSeen) -> Activity:
-    """Return what the main thread of a process does, or the thread that it waits for."""
+    """Return what the main thread of a process does; of one that does not record, the thread that it waits for.
+
+    The threads of a process that records are known one by one, but all of them can be needed in a collective.
+    """
     kernel = process.kernel
     if kernel is None or kernel.state in "ZX":
         return Activity("zombie", "has ended")
@@ -111,14 +122,23 @@ def activity_of(process: ProcessSeen) -> Activity:
     if kernel.state == "D":
         where = f" ({kernel.wchan})" if kernel.wchan else ""
         return Activity("disk", f"waits for a device or a file system{where}", place)
-    own = thread_activity(main, kernel, moves=process.moves)
+    own = thread_activity(main, _of_main(process, kernel), moves=process.moves)
     if own.kind in ("thread", "queue", "lock", "loop"):
-        others = [thread_activity(other, None) for other in process.threads[1:]]
-        for kind in ("collective", "request", "data", "child", "file"):
+        others = [thread_activity(other, other.kernel, moves=other.moves) for other in process.threads[1:]]
+        for kind in ("collective",) if process.rank >= 0 else _OF_OTHERS:
             for other in others:
                 if other.kind == kind and not (own.kind == "lock" and kind == "file"):
                     return other._replace(text=f"{other.text}, in another thread")
     return own
+
+
+def _of_main(process: ProcessSeen, kernel: Kernel) -> Kernel:
+    """Return the kernel's view of a process without the CPU time of its other Python threads, which are known apart.
+
+    C code works in threads of its own for the main thread, so the time of those stays.
+    """
+    others = sum(thread.kernel.busy for thread in process.threads[1:] if thread.kernel is not None)
+    return msgspec.structs.replace(kernel, busy=max(0.0, kernel.busy - others))
 
 
 def thread_activity(thread: Thread | None, kernel: Kernel | None, *, moves: bool = False) -> Activity:
@@ -152,6 +172,8 @@ def _by_kernel(kernel: Kernel, frames: Sequence[Frame], place: str, *, moves: bo
         return Activity("busy", how, place)
     if kernel.syscall == "futex" and _LOCKED.match(source):
         return Activity("lock", "waits for a lock", place)
+    if kernel.syscall == "futex" and ".get(" in source:  # `queue.SimpleQueue` is made in C
+        return Activity("queue", "waits for a queue", place)
     if kernel.syscall == "futex" and ".wait(" in source:
         return Activity("collective", "waits for a collective that it has started", place, "wait")
     if kernel.target.startswith("socket:"):
@@ -171,6 +193,11 @@ def _is_of_a_library(frame: Frame) -> bool:
     return _NAMED.search(frame.file) is not None
 
 
+def is_of_the_user(frame: Frame) -> bool:
+    """Return whether a frame is of a file of the user; `python -c` has none."""
+    return not frame.file.startswith("<") and not _is_of_a_library(frame)
+
+
 def _is_busy(kernel: Kernel) -> bool:
     """Return whether a process uses a CPU, or would if it got one."""
     return kernel.busy >= BUSY or (kernel.state == "R" and kernel.busy >= _BUSY_AMONG_OTHERS)
@@ -179,8 +206,8 @@ def _is_busy(kernel: Kernel) -> bool:
 def place_of(frames: Sequence[Frame]) -> str:
     """Return the innermost line of the user's own code, such as `train.py:12 (step)`."""
     of_python = python_frames(frames)
-    own = next((frame for frame in of_python if not _is_of_a_library(frame)), None)
-    frame = own or (of_python[0] if of_python else None)
+    own = next(filter(is_of_the_user, of_python), None)
+    frame = own or next((frame for frame in of_python if not frame.file.startswith("<")), None)
     if frame is None:
         return ""
     return f"{frame.file.rpartition('/')[2]}:{frame.line} ({frame.function})"

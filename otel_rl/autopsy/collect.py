@@ -12,7 +12,7 @@ import msgspec
 from otel_rl.autopsy import endpoints, flight, kernel, machine, py_spy, stacks
 from otel_rl.autopsy.activity import activity_of
 from otel_rl.autopsy.evidence import MachineSeen, ProcessSeen
-from otel_rl.autopsy.sockets import connections_of
+from otel_rl.autopsy.sockets import connections_of, listeners_at
 from otel_rl.autopsy.stacks import is_own
 from otel_rl.recorder.directory import directory as directories
 from otel_rl.recorder.directory.secret_options import HIDDEN_QUERY
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from otel_rl.autopsy.evidence import Collective, EndpointSeen, Thread
+    from otel_rl.autopsy.evidence import Collective, EndpointSeen, Frame, Thread
 
 _BETWEEN_S = 0.7
 """Seconds between two looks at least: a loop that works moves meanwhile."""
@@ -57,7 +57,9 @@ def look(run: Path, cause: str = "") -> MachineSeen:
     # While the stacks are taken: silent engines take seconds, in which the processes would go on.
     polling = machine.started(lambda: answers.append(endpoints.look_at(engines)))
     collectives = flight.ask({pid: recorder.journal for pid, recorder in recorders.items()}, missing)
-    processes = _spied(list(_processes(recorders, collectives)), deeply=bool(cause))
+    ports = {url: port for url in engines if (port := endpoints.port_of(url)) is not None}
+    listeners = listeners_at(ports.values())
+    processes = _spied(list(_processes(recorders, collectives, listeners.values())), deeply=bool(cause))
     polling.join(_ENDPOINTS_S)
     disks, silent = machine.disks_of([str(run), *(kernel.working_directory(pid) for pid in recorders)])
     missing += [f"the file system of {path} does not respond" for path in silent]
@@ -69,7 +71,10 @@ def look(run: Path, cause: str = "") -> MachineSeen:
         time_unix_nano=time.time_ns(),
         cause=cause,
         processes=tuple(processes),
-        endpoints=answers[0] if answers else (),
+        endpoints=tuple(
+            msgspec.structs.replace(endpoint, pid=listeners.get(ports.get(endpoint.url, 0), 0))
+            for endpoint in (answers[0] if answers else ())
+        ),
         disks=disks,
         devices=gpus or (),
         memory_free=machine.memory_free(),
@@ -80,28 +85,33 @@ def look(run: Path, cause: str = "") -> MachineSeen:
 
 
 def _processes(
-    recorders: Mapping[int, _RecordingProcess], collectives: Mapping[int, tuple[Collective, ...]]
+    recorders: Mapping[int, _RecordingProcess],
+    collectives: Mapping[int, tuple[Collective, ...]],
+    serving: Iterable[int],
 ) -> Iterable[ProcessSeen]:
-    """Yield the processes that record, their descendants, and the servers that they are connected to."""
+    """Yield the processes that record, their descendants, and the servers that they know or are connected to."""
     parents = _descendants(recorders)
     own = [*recorders, *parents]
     asked = {pid: recorder.asked for pid, recorder in recorders.items() if recorder.asked is not None}
     began, first = time.monotonic(), _cpu(own)
+    first_of_threads = {pid: kernel.cpu_of_threads(pid) for pid in asked}
     # Asked twice: a process that is in the same line both times hangs or spins; one that moved works.
     before = stacks.ask(asked.values())
     answers: dict[int, tuple[Thread, ...] | str] = dict(_forks(parents, asked))
     time.sleep(max(0.0, _BETWEEN_S - (time.monotonic() - began)))
     seconds, last = time.monotonic() - began, _cpu(own)
+    busy = {pid: _busy(earlier, kernel.cpu_of_threads(pid), seconds) for pid, earlier in first_of_threads.items()}
     answers |= stacks.ask(asked.values())
     connections = connections_of(own)
     peers = {connection.pid for of_process in connections.values() for connection in of_process if connection.pid}
+    peers |= set(serving)
     for pid in (*own, *sorted(peers - {*own, os.getpid()})):
         view = kernel.view_of(pid, max(0.0, last.get(pid, 0.0) - first.get(pid, last.get(pid, 0.0))) / seconds)
         command = kernel.command_of(pid)
         if view is None or any(name in command for name in _OWN):
             continue
         recorder, answer, earlier = recorders.get(pid), answers.get(pid, _NOT_PYTHON), before.get(pid, "")
-        threads = answer if isinstance(answer, tuple) else ()
+        threads = _seen_threads(pid, answer, earlier, busy.get(pid, {})) if isinstance(answer, tuple) else ()
         yield ProcessSeen(
             pid=pid,
             parent=parents.get(pid, 0),
@@ -212,9 +222,35 @@ def _engines(run: Path, recorders: Iterable[int], missing: list[str]) -> list[st
     return []
 
 
+def _busy(first: Mapping[int, float], last: Mapping[int, float], seconds: float) -> dict[int, float]:
+    """Return the number of CPUs that each thread used."""
+    return {thread: max(0.0, cpu - first.get(thread, 0.0)) / seconds for thread, cpu in last.items()}
+
+
+def _seen_threads(
+    pid: int, threads: tuple[Thread, ...], earlier: tuple[Thread, ...] | str, busy: Mapping[int, float]
+) -> tuple[Thread, ...]:
+    """Return threads with the kernel's view of each whose number is known, and whether it moved."""
+    before = {thread.number: thread.frames for thread in earlier} if isinstance(earlier, tuple) else {}
+    return tuple(
+        msgspec.structs.replace(
+            thread,
+            kernel=kernel.view_of_thread(pid, thread.number, busy.get(thread.number, 0.0)),
+            moves=thread.number in before and _lines(before[thread.number]) != _lines(thread.frames),
+        )
+        if thread.number
+        else thread
+        for thread in threads
+    )
+
+
+def _lines(frames: Iterable[Frame]) -> list[tuple[str, int]]:
+    return [(frame.file, frame.line) for frame in frames]
+
+
 def _cpu(pids: Iterable[int]) -> dict[int, float]:
     return {pid: stat.cpu for pid in pids if (stat := kernel.stat_of(pid)) is not None}
 
 
 def _main(threads: tuple[Thread, ...]) -> list[tuple[str, int]]:
-    return [(frame.file, frame.line) for frame in threads[0].frames] if threads else []
+    return _lines(threads[0].frames) if threads else []

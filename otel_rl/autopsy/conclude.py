@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from otel_rl.autopsy.graph import Graph, Node
+    from otel_rl.autopsy.graph import Graph
+    from otel_rl.autopsy.nodes import Node
     from otel_rl.recorder.archive.now import Now
 
 _TOGETHER_S, _WAIT_S, _POLL_S = 120.0, 10.0, 0.2
@@ -99,7 +100,7 @@ def _groups(graph: Graph, culprits: Sequence[str]) -> tuple[StackGroup, ...]:
     """Return the processes with stacks, those with equal ones together: the cause first, then the smallest group."""
     alike: dict[tuple[object, ...], list[Node]] = {}
     for node in graph.nodes.values():
-        if node.seen is not None and (node.seen.threads or node.records):
+        if node.thread is None and node.seen is not None and (node.seen.threads or node.records):
             frames = node.seen.threads[0].frames[:_MOST_FRAMES] if node.seen.threads else ()
             key = (activity_of(node.seen).kind, *((frame.file, frame.function) for frame in frames))
             alike.setdefault(key, []).append(node)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from otel_rl import semconv
 from otel_rl.autopsy.evidence import EndpointSeen
@@ -16,7 +19,16 @@ if TYPE_CHECKING:
 
 _WITHIN_S, _BETWEEN_S = 2.0, 0.5
 _MOST = 64
+_HERE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 _SILENT = f"no answer within {wording.seconds(_WITHIN_S)}"
+
+
+def port_of(url: str) -> int | None:
+    """Return the port of an endpoint on this machine; `None` if it is on another one, or names no port."""
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        return parts.port if parts.hostname in _HERE or parts.hostname == socket.gethostname() else None
+    return None
 
 
 def look_at(urls: Iterable[str]) -> tuple[EndpointSeen, ...]:

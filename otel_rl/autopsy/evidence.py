@@ -14,13 +14,6 @@ class Frame(msgspec.Struct, frozen=True):
     source: str = ""
 
 
-class Thread(msgspec.Struct, frozen=True):
-    """A thread that runs Python code: its frames, the innermost one first."""
-
-    frames: tuple[Frame, ...]
-    name: str = ""
-
-
 class Collective(msgspec.Struct, frozen=True):
     """The last collective that a process has entered of a process group: its number, the operation, and the sizes."""
 
@@ -54,6 +47,16 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     files_limit: int = 0  # how many it may open
 
 
+class Thread(msgspec.Struct, frozen=True):
+    """A thread that runs Python code: its frames, the innermost one first."""
+
+    frames: tuple[Frame, ...]
+    name: str = ""  # its name; empty if it is unknown
+    number: int = 0  # its number in the kernel; 0 if it is unknown
+    kernel: Kernel | None = None  # the kernel's view of it; `None` if its number is unknown
+    moves: bool = False  # if true, its stack changed between two looks
+
+
 class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
     """A process on the machine."""
 
@@ -75,6 +78,7 @@ class EndpointSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The metrics endpoint of an inference server."""
 
     url: str  # its address
+    pid: int = 0  # the process that listens there, if it is on this machine and this user may see it; 0 otherwise
     error: str = ""  # why it gave no answer; empty if it answered
     running: float | None = None  # number of requests that it works on; `None` if it does not say
     waiting: float | None = None  # number of requests in its queue

@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from otel_rl.autopsy.evidence import Kernel
 from otel_rl.recorder.secrets import without_secret_options
 
@@ -123,21 +125,36 @@ def catches(pid: int, number: int, thread: int = 0) -> bool:
     return False
 
 
-def view_of(pid: int, busy: float) -> Kernel | None:
-    """Return the kernel's view of a process that used so many CPUs; `None` if it has gone."""
-    stat = stat_of(pid)
+def cpu_of_threads(pid: int) -> dict[int, float]:
+    """Return the CPU time in seconds of each thread of a process."""
+    stats = ((thread, stat_of(pid, thread)) for thread in threads_of(pid))
+    return {thread: stat.cpu for thread, stat in stats if stat is not None}
+
+
+def view_of_thread(pid: int, thread: int, busy: float) -> Kernel | None:
+    """Return the kernel's view of a thread that used so many CPUs; `None` if it has gone."""
+    stat = stat_of(pid, thread)
     if stat is None:
         return None
-    syscall, argument = syscall_of(pid)
-    target = link_of(pid, argument) if syscall in _OF_FILES else ""
-    wchan = _text(f"/proc/{pid}/wchan")
-    memory = _text(f"/proc/{pid}/statm").split()
+    syscall, argument = syscall_of(pid, thread)
+    wchan = _text(f"/proc/{pid}/task/{thread}/wchan")
     return Kernel(
         state=stat.state,
         wchan="" if wchan == "0" else wchan,
         syscall=syscall,
-        target=target,
+        target=link_of(pid, argument) if syscall in _OF_FILES else "",
         busy=busy,
+    )
+
+
+def view_of(pid: int, busy: float) -> Kernel | None:
+    """Return the kernel's view of a process that used so many CPUs; `None` if it has gone."""
+    main = view_of_thread(pid, pid, busy)
+    if main is None:
+        return None
+    memory = _text(f"/proc/{pid}/statm").split()
+    return msgspec.structs.replace(
+        main,
         resident=int(memory[1]) * _PAGE if len(memory) > 1 else 0,
         files=len(files_of(pid)),
         files_limit=_files_limit(pid),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from otel_rl.autopsy import kernel
 from otel_rl.autopsy.evidence import Frame, Thread
 from otel_rl.autopsy.stacks import source_of
 from otel_rl.recorder.files import programs
@@ -62,6 +63,8 @@ def _threads(pid: int, threads: list[_Thread]) -> tuple[Thread, ...]:
                 for frame in thread.frames
             ),
             thread.thread_name or "",
+            number := thread.os_thread_id or 0,
+            kernel.view_of_thread(pid, number, 0.0) if number else None,
         )
         for thread in threads
     )

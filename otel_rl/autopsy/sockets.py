@@ -27,6 +27,17 @@ class _Row(NamedTuple):
     inode: int
 
 
+def listeners_at(ports: Iterable[int]) -> Mapping[int, int]:
+    """Return the processes that listen on ports of this machine, as far as this user may see them."""
+    wanted = {row.inode: row.local[1] for row in _rows() if row.state == _LISTENS and row.local[1] in {*ports}}
+    listeners: dict[int, int] = {}
+    for pid in all_pids()[:_MOST_PROCESSES] if wanted else ():
+        for link in files_of(pid).values():
+            if link.startswith(_PREFIX) and (port := wanted.get(int(link[len(_PREFIX) : -1]))) is not None:
+                listeners.setdefault(port, pid)
+    return listeners
+
+
 def connections_of(pids: Iterable[int]) -> Mapping[int, tuple[ConnectionSeen, ...]]:
     """Return the TCP connections of processes that wait for an answer, or have one, by process."""
     rows = _rows()

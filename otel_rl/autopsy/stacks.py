@@ -17,18 +17,22 @@ import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from otel_rl.autopsy.evidence import Frame, Thread
 from otel_rl.autopsy.kernel import catches, files_of, stat_of, syscall_of, threads_of
 from otel_rl.autopsy.questions import put
+from otel_rl.recorder.errors import UNDECODABLE
 from otel_rl.recorder.files.outputs import emptied
 from otel_rl.recorder.files.own_files import open_regular, read_shown
-from otel_rl.recorder.files.signals import STACKS
+from otel_rl.recorder.files.signals import STACKS, THREADS
 from otel_rl.recorder.secrets import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 _SOON_S, _WITHIN_S = 1.0, 2.0
 """Seconds until a process has answered the question, and the signal."""
@@ -79,10 +83,10 @@ def _asked(
                 waiting[process] = begin
         except OSError as error:
             answers[process.pid] = str(error.strerror or error)
-    return answers | {
-        process.pid: parsed(text, with_source=is_own(process.pid)) or "it did not answer"
-        for process, text in _answers(waiting, within)
-    }
+    for process, text in _answers(waiting, within):
+        names = _names(process.file.with_name(THREADS)) if way is _question else {}
+        answers[process.pid] = parsed(text, names, with_source=is_own(process.pid)) or "it did not answer"
+    return answers
 
 
 def is_own(pid: int) -> bool:
@@ -106,23 +110,37 @@ def _why_not(process: Asked) -> str:
     return "it is stopped" if seen is not None and seen.state in "Tt" else ""
 
 
-def parsed(text: str, *, with_source: bool = True) -> tuple[Thread, ...]:
+def _names(place: Path) -> dict[str, tuple[int, str]]:
+    """Return the numbers and names of threads by their identities, as a process has written them."""
+    with suppress(OSError, *UNDECODABLE):
+        named = msgspec.json.decode(read_shown(place), type=list[tuple[str, int | None, str]])
+        return {f"{int(identity, 16):#x}": (number or 0, name) for identity, number, name in named}
+    return {}
+
+
+def parsed(
+    text: str, names: Mapping[str, tuple[int, str]] = MappingProxyType({}), *, with_source: bool = True
+) -> tuple[Thread, ...]:
     """Return the threads of the text that `faulthandler` writes, the main thread first; of several texts the last.
 
-    `with_source` says whether the files that it names may be read.
+    Args:
+        text: The text.
+        names: The numbers and names of threads by their identities.
+        with_source: If true, the files that it names may be read.
     """
-    by_id: dict[str, tuple[str, list[Frame]]] = {}
+    by_id: dict[str, tuple[int, str, list[Frame]]] = {}
     frames: list[Frame] = []
     for line in text.splitlines():
         if (begins := _THREAD.match(line)) is not None:
             frames = []
             by_id.pop(begins[1], None)
-            by_id[begins[1]] = begins[2] or "", frames
+            number, name = names.get(f"{int(begins[1], 16):#x}", (0, ""))
+            by_id[begins[1]] = number, name or begins[2] or "", frames
         elif (frame := _FRAME.match(line)) is not None:
-            file, number = _literal(frame[1]), int(frame[2])
-            source = source_of(file, number) if with_source else ""
-            frames.append(Frame(file, number, _literal(frame[3]), source))
-    threads = [Thread(tuple(frames), name) for name, frames in by_id.values()]
+            file, line_number = _literal(frame[1]), int(frame[2])
+            source = source_of(file, line_number) if with_source else ""
+            frames.append(Frame(file, line_number, _literal(frame[3]), source))
+    threads = [Thread(tuple(frames), name, number) for number, name, frames in by_id.values()]
     # The thread that answers the question sees itself.
     own = [thread for thread in threads if not any(frame.file.endswith(_OWN) for frame in thread.frames)]
     return tuple(reversed(own))[:_MOST_THREADS]  # the newest thread comes first

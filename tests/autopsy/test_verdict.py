@@ -17,72 +17,15 @@ from otel_rl.autopsy.evidence import ConnectionSeen, Frame, Kernel, MachineSeen,
 from otel_rl.autopsy.verdict import verdict_of
 from otel_rl.recorder.archive.autopsies import read_autopsies
 from otel_rl.recorder.archive.autopsy_text import lines_of
-from otel_rl.recorder.archive.now import Now, PhaseNow, ProcessNow, Wait
+from otel_rl.recorder.archive.now import Now, Wait
 from otel_rl.recorder.facts import wording
 from otel_rl.recorder.facts.signs import Stalled
+from tests.autopsy.written import AT, WAITS, S, machine, now, seen, stack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_rl.export import Outcome
-
-S = 1_000_000_000
-AT = 1_800_000_000 * S
-_TORCH = "/x/site-packages/torch/distributed/distributed_c10d.py"
-_WAITS = Kernel(state="S", syscall="futex")
-
-
-def stack(*functions: str, call: str = "", line: int = 7) -> Thread:
-    """Return a thread in functions of train.py, in a collective if `call` is given."""
-    inner = (Frame(_TORCH, 1, call),) if call else ()
-    return Thread((*inner, *(Frame("/home/me/train.py", line, one) for one in functions)))
-
-
-def seen(rank: int, *threads: Thread, kernel: Kernel = _WAITS, role: str = "", **more: object) -> ProcessSeen:
-    """Return a process of a rank; its process id is 100 and the rank, that of a role 200 and the rank."""
-    pid = (200 if role else 100) + rank
-    return ProcessSeen(pid=pid, rank=rank, role=role, threads=threads, kernel=kernel, **more)  # type: ignore[arg-type]
-
-
-def now(
-    *processes: tuple[int, str, str], host: str = "a", age: int = 60, outcome: Outcome | None = None, step: int = 3
-) -> Now:
-    """Return what an agent wrote: ranks, their roles and phases; of the last one also the outcome."""
-    made = [
-        ProcessNow(
-            attempt=0,
-            role=role,
-            rank=rank,
-            host=host,
-            pid=(200 if role else 100) + rank,
-            step=step,
-            step_started_unix_nano=AT - age * S,
-            phases=(PhaseNow(phase, AT - age * S),) if phase else (),
-            last_unix_nano=AT - age * S,
-            outcome=outcome if number == len(processes) else None,
-        )
-        for number, (rank, role, phase) in enumerate(processes, 1)
-    ]
-    first = made[0]
-    late = Stalled(
-        kind="hung", scope="job", rank=first.rank, host=host, since_unix_nano=first.last_unix_nano, deadline_s=10.0
-    )
-    return Now(
-        time_unix_nano=AT,
-        id="r",
-        project="p",
-        name="n",
-        pid=1,
-        state="ready",
-        processes=made,
-        exporters=[],
-        stalled=(late,) if age > 10 else (),
-    )
-
-
-def machine(*processes: ProcessSeen, host: str = "a") -> MachineSeen:
-    """Return what was seen on a machine."""
-    return MachineSeen(host=host, time_unix_nano=AT, processes=processes)
 
 
 def kind_and_who(machines: Sequence[MachineSeen], nows: Sequence[Now]) -> tuple[str, tuple[str, ...]]:
@@ -246,7 +189,7 @@ def test_a_rank_that_is_missing(outcome: Outcome) -> None:
     later = [msgspec.structs.replace(one, step_started_unix_nano=AT - n * S) for n, one in enumerate(nows[0].processes)]
     goes_on = msgspec.structs.replace(nows[0], processes=later)
     assert kind_and_who([machine(seen(0, queue))], [goes_on])[0] == "well"
-    returned = ProcessSeen(pid=301, rank=1, threads=(stack("work"),), kernel=_WAITS)
+    returned = ProcessSeen(pid=301, rank=1, threads=(stack("work"),), kernel=WAITS)
     assert kind_and_who([machine(seen(0, queue), returned)], [back])[0] == "well"
 
 

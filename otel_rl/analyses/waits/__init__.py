@@ -15,20 +15,21 @@ from msgspec.structs import replace
 
 from otel_rl import semconv
 from otel_rl.analyses.waits.debts import judge
+from otel_rl.analyses.waits.made import MadeTrajectories
 from otel_rl.analyses.waits.members import group_of
 from otel_rl.analyses.waits.open_waits import open_waits
 from otel_rl.analyses.waits.servers import Servers
-from otel_rl.analysis import Analysis, Point
+from otel_rl.analysis import Analysis, Point, SpanLeft
 from otel_rl.export import Event, Span
 from otel_rl.recorder.agent.steps import assemble
-from otel_rl.recorder.archive.now import Wait
+from otel_rl.recorder.archive.now import MadeNow, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from otel_rl.analyses.waits.debts import Condition, DebtVerdict
     from otel_rl.analyses.waits.members import Member
-    from otel_rl.analysis import Basis, LoopTurn
+    from otel_rl.analysis import Basis, Handler, LoopTurn
     from otel_rl.export import AttributeValue
 
 _EVERY_S = 0.3
@@ -52,12 +53,20 @@ class Broken(msgspec.Struct):
     seen_at: int  # when the last one was open, in Unix nanoseconds
 
 
+class KnownWaits(msgspec.Struct):
+    """The knowledge of the analysis, for the agent after this one."""
+
+    broken: dict[str, Broken]  # reasons that were reported and not withdrawn
+    made: dict[str, MadeNow]  # the trajectories that processes have made, by journal
+
+
 class WaitsAnalysis(Analysis):
     """Looks at the open spans of all processes from time to time; a new agent does not repeat its verdicts."""
 
     def __init__(self, basis: Basis) -> None:
         super().__init__(basis)
         self._servers = Servers()
+        self._made = MadeTrajectories()
         self._sampled: deque[tuple[int, str]] = deque(maxlen=_MOST_SAMPLED)
         self._suspected: set[object] = set()
         self._next = 0.0
@@ -65,17 +74,23 @@ class WaitsAnalysis(Analysis):
         self.waits: tuple[Wait, ...] = ()  # what can never end comes first, then the oldest
         self.urgent: frozenset[object] = frozenset()
 
-    def now(self) -> Mapping[str, object]:
-        """Return what is waited for."""
-        return {"waits": self.waits}
+    def handlers(self) -> Mapping[type, Handler]:
+        """Take the ends of trajectories."""
+        return {SpanLeft: self._made.leave}
 
-    def snapshot(self) -> dict[str, Broken]:
-        """Return what was reported."""
-        return self._broken
+    def now(self) -> Mapping[str, object]:
+        """Return what is waited for, and the trajectories that were made."""
+        state = self.basis.state
+        return {"waits": self.waits, "made": (*self._made.now(state.journals, state.last_attempt),)}
+
+    def snapshot(self) -> KnownWaits:
+        """Return what was reported, and what was made."""
+        return KnownWaits(self._broken, self._made.by_journal)
 
     def restore(self, saved: bytes) -> None:
         """Continue without reporting it again."""
-        self._broken = msgspec.msgpack.decode(saved, type=dict[str, Broken])
+        known = msgspec.msgpack.decode(saved, type=KnownWaits)
+        self._broken, self._made.by_journal = known.broken, known.made
 
     def tick(self, turn: LoopTurn) -> list[Event]:
         """Look, if it is time; return events of new verdicts, and of those that are withdrawn."""

@@ -58,6 +58,21 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """The culprits: who is dead or has ended, or the processes of a circle in their order."""
 
 
+class MadeNow(msgspec.Struct, frozen=True, kw_only=True):
+    """The trajectories that a process has made in this attempt."""
+
+    role: str  # its role; empty for a trainer rank
+    rank: int  # its rank
+    ended: int  # number of those that have ended, the failed ones included
+    failed: int = 0  # how many of the last ones failed, without one between them that did not
+    open: int = 0  # number of those that are open
+    last: str = ""  # the group of the one that ended last, such as `prompt 7`
+    last_unix_nano: int = 0  # when that ended
+    failure: str = ""  # the group of the one that failed last; empty if none failed
+    failure_unix_nano: int = 0  # when that ended
+    error: str = ""  # the error that ended it
+
+
 class PhaseTime(msgspec.Struct, frozen=True, array_like=True):
     """A phase, its category, and its time in seconds; time in no phase has no name.
 
@@ -177,6 +192,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[DeviceNow, ...] = ()  # the GPUs of this machine, and its host, which comes last
     waits: tuple[Wait, ...] = ()  # what processes wait for: what can never end comes first, then the oldest
     stalled: tuple[Stalled, ...] = ()  # the processes that do not go on, at most 64
+    made: tuple[MadeNow, ...] = ()  # the trajectories that processes have made, at most 256 processes
     analyses: dict[str, Any] = {}  # what other analyses show
     last_rows: tuple[StepRow, ...] = ()  # the rows that `progress.recent_step_seconds` is of, for the next agent
     before: KnownProcess | None = None  # the first process that ended badly in an attempt before the last one

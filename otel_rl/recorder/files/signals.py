@@ -35,6 +35,8 @@ QUESTIONS, STACKS, FLIGHT = "questions", b"s", b"f"
 """The file that names the pipe of a process, and what an autopsy asks for: stacks, or PyTorch's Flight Recorder."""
 FLIGHT_ANSWER = "flight.json"
 """The file with the answer of PyTorch's Flight Recorder."""
+THREADS = "threads.json"
+"""The file with the threads whose stacks were asked for: identity in stacks, number of the kernel, and name."""
 
 
 class SignalFiles:

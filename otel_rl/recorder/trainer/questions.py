@@ -9,6 +9,7 @@ signal is safe.
 from __future__ import annotations
 
 import _thread
+import json
 import os
 import sys
 import threading
@@ -17,7 +18,7 @@ from types import BuiltinFunctionType
 from typing import TYPE_CHECKING
 
 from otel_rl.recorder.files.atomic_files import number_in, write_atomically
-from otel_rl.recorder.files.signals import FLIGHT, FLIGHT_ANSWER, QUESTIONS, STACKS
+from otel_rl.recorder.files.signals import FLIGHT, FLIGHT_ANSWER, QUESTIONS, STACKS, THREADS
 from otel_rl.recorder.interrupts import let_pass
 
 if TYPE_CHECKING:
@@ -43,7 +44,12 @@ class Questions:
             if any(number_in(os.environ.get(name, "")) for name in _SWITCHES):
                 write_atomically(journal / FLIGHT_ANSWER, b"{}")  # it can be asked for
             pipe, self._into = os.pipe()
-            answers = {STACKS: write_stacks, FLIGHT: lambda: _write_flight(journal)}
+
+            def write_threads_and_stacks() -> None:
+                _write_threads(journal)
+                write_stacks()
+
+            answers = {STACKS: write_threads_and_stacks, FLIGHT: lambda: _write_flight(journal)}
             threading.Thread(target=_answer, args=(pipe, answers), name="otel-rl-questions", daemon=True).start()
             # With the inode: after `close`, another file may get the number, and an autopsy must not write into that
             # one.
@@ -65,6 +71,13 @@ def _answer(pipe: int, answers: dict[bytes, Callable[[], None]]) -> None:
         except Exception as error:  # another version of PyTorch, or a full disk
             let_pass(error)
     os.close(pipe)
+
+
+def _write_threads(journal: Path) -> None:
+    """Write the identities, numbers and names of the threads, which their stacks lack."""
+    with suppress(OSError):  # a full disk: the stacks say more
+        threads = [(f"{thread.ident:#x}", thread.native_id, thread.name) for thread in threading.enumerate()]
+        write_atomically(journal / THREADS, json.dumps(threads).encode())
 
 
 def _write_flight(journal: Path) -> None:

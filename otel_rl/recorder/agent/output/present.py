@@ -148,6 +148,7 @@ class Present:
             devices=self._gauges.now(),
             waits=shown.pop("waits", ()),
             stalled=shown.pop("stalled", ()),
+            made=shown.pop("made", ()),
             analyses=shown,
             before=self._before(last),
         )
