@@ -79,7 +79,7 @@ def test_a_child_that_works_is_one() -> None:
 
 @pytest.mark.parametrize("phase", ["wait_for_rollouts", "update_actor"])
 def test_workers_that_wait_for_work_are_idle(phase: str) -> None:
-    """Two rollouts in `Queue.get` with no trajectory open are no circle, whatever the rank does."""
+    """Two rollouts in `Queue.get` with no trajectory open make no circle, whatever the rank does."""
     workers = [seen(rank, _TAKES, role="rollout") for rank in (0, 1)]
     agent = replace(now((0, "", phase), (0, "rollout", ""), (1, "rollout", "")), made=of_rollouts(0, 0))
     found = verdict_of([machine(seen(0, _TAKES), *workers)], [agent], AT)

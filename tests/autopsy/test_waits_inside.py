@@ -136,7 +136,7 @@ def test_a_trajectory_failed() -> None:
 
 
 def test_a_producer_whose_trajectories_all_fail() -> None:
-    """What was recorded outranks the stack of the thread, which sleeps between two attempts; one failure does not."""
+    """Records outrank the stack of the thread, which sleeps between two attempts; one failure does not."""
     producer = replace(stack("answer"), name="producer", number=7, kernel=Kernel(state="S", syscall="clock_nanosleep"))
     main = waits_in("queue", "get")
     found = verdict(main, producer, trajectories=made(40, failed=14, error="ValueError: no backend"))
@@ -161,7 +161,7 @@ def test_a_collector_that_has_ended() -> None:
 
 
 def test_a_connection_of_another_thread_is_not_awaited() -> None:
-    """A queue of the process has no server: an engine to which the process is connected is no cause."""
+    """A queue of the process has no server: an engine to which the process is connected is not the cause."""
     engine = seen(-1, kernel=Kernel(state="S", syscall="epoll_wait"))
     rank = seen(0, waits_in("queue", "get"), connections=(ConnectionSeen(peer="127.0.0.1:8000", pid=engine.pid),))
     found = verdict_of([machine(rank, engine)], [now((0, "", "update"))], AT)
