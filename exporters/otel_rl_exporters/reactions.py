@@ -11,7 +11,8 @@ import msgspec
 
 from otel_rl.export import Event, Refused
 from otel_rl.recorder.errors.sinks import one_line
-from otel_rl.recorder.files import programs
+from otel_rl.recorder.files.asked_programs import ask
+from otel_rl.recorder.files.programs import TooLate
 from otel_rl.recorder.otlp import http_client
 from otel_rl.recorder.secrets import redacted
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _EVENTS = ("rl.*",)
 _OLDEST_S = 600
 """Age in seconds from which an event is left out: undelivered items may be delivered days later."""
-_LONGEST_ANSWER = 200
+_LONGEST_ANSWER, _LONGEST_OUTPUT = 200, 1 << 16
 
 
 class _Reaction:
@@ -80,7 +81,7 @@ class CommandExporter(_Reaction):
         run: The run.
         argv: The program and its arguments; no shell reads them. They are never written into a file.
         events: Patterns of the names of events.
-        timeout: Seconds after which the command is killed.
+        timeout: Seconds after which the command and all that it has started are killed.
     """
 
     def __init__(
@@ -101,15 +102,15 @@ class CommandExporter(_Reaction):
 
     def _react(self, event: bytes) -> None:
         try:
-            done = programs.ask(self._argv, within=self._timeout, question=event)
-        except programs.TooLate as error:
+            done = ask(self._argv, within=self._timeout, question=event, most=_LONGEST_OUTPUT)
+        except TooLate as error:
             text = f"{self._argv[0]} did not end within {self._timeout:g} s, and was killed"
             raise Refused(text, error_type="timeout") from error
         except OSError as error:
             raise Refused(f"{self._argv[0]}: {error.strerror}", error_type="command") from error
-        if done.returncode:
-            output = one_line(done.stderr.decode(errors="replace"))[-_LONGEST_ANSWER:]
-            raise Refused(f"{self._argv[0]} ended with {done.returncode}: {redacted(output)}", error_type="command")
+        if done.code:
+            output = one_line(done.errors.decode(errors="replace"))[-_LONGEST_ANSWER:]
+            raise Refused(f"{self._argv[0]} ended with {done.code}: {redacted(output)}", error_type="command")
 
 
 class WebhookExporter(_Reaction):

@@ -11,10 +11,11 @@ import msgspec
 from otel_rl.autopsy import kernel
 from otel_rl.autopsy.evidence import Frame, Thread
 from otel_rl.autopsy.stacks import source_of
-from otel_rl.recorder.files import programs
+from otel_rl.recorder.files.asked_programs import ask
+from otel_rl.recorder.files.programs import TooLate
 
 _WITHIN_S = 5.0
-_MOST_WHY = 200
+_MOST_WHY, _MOST_BYTES = 200, 16 << 20
 
 
 class _Frame(msgspec.Struct):
@@ -44,11 +45,11 @@ def stacks(pid: int, program: str) -> tuple[Thread, ...] | str:
     for option in ("--native", "--nonblocking"):
         try:
             command = [program, "dump", "--json", option, "--pid", str(pid)]
-            made = programs.ask(command, within=_WITHIN_S)
-            if not made.returncode:
-                return _threads(pid, msgspec.json.decode(made.stdout, type=list[_Thread]))
-            why = why or made.stderr.decode(errors="replace").strip().partition("\n")[0][:_MOST_WHY]
-        except (OSError, ValueError, programs.TooLate) as error:
+            made = ask(command, within=_WITHIN_S, most=_MOST_BYTES)
+            if not made.code:
+                return _threads(pid, msgspec.json.decode(made.output, type=list[_Thread]))
+            why = why or made.errors.decode(errors="replace").strip().partition("\n")[0][:_MOST_WHY]
+        except (OSError, ValueError, TooLate) as error:
             why = why or type(error).__name__
     return f"py-spy: {why or 'failed'}"
 

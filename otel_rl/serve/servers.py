@@ -5,11 +5,15 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_rl.recorder.files import programs
+from otel_rl.recorder.files.asked_programs import ask
+from otel_rl.recorder.files.programs import TooLate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+_ANSWERS_WITHIN_S = 30.0
+"""Time in seconds in which a program prints its help or its version."""
 
 
 class Server(NamedTuple):
@@ -152,8 +156,11 @@ def is_prometheus_3(program: str) -> bool:
 
 
 def _printed(program: str, argument: str) -> str:
-    answer = programs.ask([program, argument])
-    return (answer.stdout + answer.stderr).decode(errors="replace")
+    try:
+        answer = ask([program, argument], within=_ANSWERS_WITHIN_S)
+    except TooLate:
+        return ""
+    return (answer.output + answer.errors).decode(errors="replace")
 
 
 def _on_path(programs: tuple[str, ...]) -> str:

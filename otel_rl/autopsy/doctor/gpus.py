@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from otel_rl.autopsy.doctor.check import NOT_CHECKED, Check
 from otel_rl.recorder.facts import wording
 from otel_rl.recorder.files import programs
+from otel_rl.recorder.files.asked_programs import finish
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,19 +51,18 @@ _PRESENT = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))
 def gpus(machine: CheckedMachine) -> Iterator[Check]:
     """Check that the driver answers, and that each GPU does."""
     process = programs.start_python(
-        "-c", _ASKED, environment=machine.environ, output=programs.PIPE, errors=programs.PIPE
+        *("-c", _ASKED), environment=machine.environ, output=programs.PIPE, errors=programs.PIPE, is_detached=True
     )
     try:
-        output, errors = process.communicate(timeout=_PATIENCE_S)
+        answer = finish(process, within=_PATIENCE_S)
     except programs.TooLate:
-        process.kill()  # in an ioctl of a dead driver it does not end, so nobody waits for it
         what = f"the driver does not answer within {wording.seconds(_PATIENCE_S)}"
         yield Check(_NAME, "failed", what, "Look for `Xid` in `dmesg`; a driver that hangs needs a restart.")
         return
-    if process.returncode:
-        yield Check(_NAME, "skipped", f"{NOT_CHECKED}{errors.decode(errors='replace').strip()[-200:]}")
+    if answer.code:
+        yield Check(_NAME, "skipped", f"{NOT_CHECKED}{answer.errors.decode(errors='replace').strip()[-200:]}")
         return
-    yield from verdicts(json.loads(output), is_present=any(place.exists() for place in _PRESENT))
+    yield from verdicts(json.loads(answer.output), is_present=any(place.exists() for place in _PRESENT))
 
 
 def verdicts(answers: dict[str, list[str] | str], *, is_present: bool) -> Iterator[Check]:

@@ -17,6 +17,7 @@ from otel_rl.look.mcp.lines import MOST_LINES, lines_of
 from otel_rl.look.mcp.marked import MOST_BYTES
 from otel_rl.recorder.facts import wording
 from otel_rl.recorder.files import programs
+from otel_rl.recorder.files.asked_programs import finish
 from otel_rl.recorder.files.programs import PIPE
 
 if TYPE_CHECKING:
@@ -38,25 +39,24 @@ def ask(run: Path, query: str, most: int, seconds: float = SECONDS) -> msgspec.R
     Raises:
         ValueError: It is not a query that reads, it fails, or it takes too much time or memory.
     """
-    with programs.start_python(__name__, str(run), str(most), reads=PIPE, output=PIPE, errors=PIPE) as process:
-        is_ready = _is_ready(process)
-        try:
-            output, errors = process.communicate(query.encode(), timeout=seconds if is_ready else 0)
-        except programs.TooLate:
-            process.kill()
-            doing = (
-                f"takes more than {wording.seconds(seconds)}: read fewer steps or columns"
-                if is_ready
-                else "does not start"
-            )
-            raise ValueError(f"the query {doing}") from None
-    if process.returncode == _REFUSED:
-        raise ValueError(output.decode())
-    if b"PanicException" in errors:  # of the library that holds columns
+    process = programs.start_python(
+        *(__name__, str(run), str(most)), reads=PIPE, output=PIPE, errors=PIPE, is_detached=True
+    )
+    is_ready = _is_ready(process)
+    try:
+        answer = finish(process, within=seconds if is_ready else 0, question=query.encode())
+    except programs.TooLate:
+        doing = (
+            f"takes more than {wording.seconds(seconds)}: read fewer steps or columns" if is_ready else "does not start"
+        )
+        raise ValueError(f"the query {doing}") from None
+    if answer.code == _REFUSED:
+        raise ValueError(answer.output.decode())
+    if b"PanicException" in answer.errors:  # of the library that holds columns
         raise ValueError("a column has a type that cannot be returned, such as an interval: cast it to text")
-    if process.returncode:
+    if answer.code:
         raise ValueError(f"the query takes more than {wording.seconds(seconds)}, or {_BYTES >> 30} GiB of memory")
-    return msgspec.Raw(output)
+    return msgspec.Raw(answer.output)
 
 
 def _is_ready(process: programs.Program) -> bool:

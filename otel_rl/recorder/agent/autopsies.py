@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import time
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from otel_rl import semconv
 from otel_rl.export import Event, Hang
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.files import programs
+from otel_rl.recorder.files.asked_programs import end_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +34,8 @@ _MOST = 8
 """Autopsies that one agent starts: each stops no process, but reads much."""
 _MOST_OF_HANG = 2
 """Autopsies while processes hang."""
+_LONGEST_S = 600.0
+"""Time in seconds of an autopsy, after which it is ended with all that it has started: it takes 40 s at most."""
 _LARGEST = 1 << 16
 """Bytes of an event: a pipe holds so much."""
 
@@ -49,6 +53,7 @@ class Autopsies:
         self._module = _module() if is_on else ""
         self._left = _MOST if self._module else 0
         self._running: Program | None = None
+        self._began = 0.0
         self._step: int | None = None
         self._hanging: set[object] = set()  # the hangs that last
         self._examined: set[object] = set()  # what was known of them when one was started
@@ -96,6 +101,7 @@ class Autopsies:
         try:
             # Detached: Ctrl-C and the end of the agent must not stop it in the middle of the processes that it
             # examines.
+            self._began = time.monotonic()
             self._running = programs.start_python(
                 *(f"{self._module}.__main__", str(self._run), "--cause", cause), output=programs.PIPE, is_detached=True
             )
@@ -104,6 +110,8 @@ class Autopsies:
 
     def _ended(self) -> list[Event]:
         """Return the event of the one that has ended; none if it failed, or names no cause."""
+        if self._running is not None and time.monotonic() - self._began > _LONGEST_S:
+            end_group(self._running)
         if self._running is None or self._running.poll() is None:
             return []
         process, self._running = self._running, None

@@ -127,20 +127,3 @@ def start(
         stderr=errors,
         start_new_session=is_detached,
     )
-
-
-def ask(
-    command: Sequence[str], *, within: float | None = None, question: bytes = b""
-) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end, and return its exit code and what it printed.
-
-    Args:
-        command: The program and its arguments; no shell reads them.
-        within: Seconds after which it is killed.
-        question: What it reads from its standard input.
-
-    Raises:
-        OSError: It cannot be started.
-        TooLate: It was killed.
-    """
-    return subprocess.run(command, input=question, capture_output=True, timeout=within, check=False)

@@ -19,6 +19,7 @@ from otel_rl.cli.options import RenamedOption
 from otel_rl.cli.output import say
 from otel_rl.recorder.agent.output.targets import opened, sweep
 from otel_rl.recorder.files import programs
+from otel_rl.recorder.files.asked_programs import ask
 from otel_rl.recorder.files.atomic_files import write_atomically
 from otel_rl.recorder.files.modes import PRIVATE, TRAVERSED, make_directory, open_file, own_process
 from otel_rl.recorder.files.own_directory import OwnDirectory
@@ -197,10 +198,18 @@ def _run_in_containers(runs: Path, *arguments: str) -> None:
         if shutil.which(engine[0]) is None:
             continue
         asked = [[engine[0], "info"], [*engine, "version"]]
-        if all(programs.ask(command).returncode == 0 for command in asked):
+        if all(map(_succeeds, asked)):
             command = [*engine, "-p", "otel-rl", "-f", str(_files("deploy") / "compose.yaml"), *arguments]
             environment = os.environ | {"RUNS": str(runs.absolute())}
             raise SystemExit(programs.start(command, environment=environment, reads=None).wait())
+
+
+def _succeeds(command: list[str]) -> bool:
+    """Return whether a program ends well; a daemon that hangs may hold it up."""
+    try:
+        return ask(command, within=30.0).code == 0
+    except programs.TooLate:
+        return False
 
 
 def _running(state: Path, name: str) -> int:

@@ -14,7 +14,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from otel_rl.export import Environment, Process
-from otel_rl.recorder.files import programs
+from otel_rl.recorder.files.asked_programs import ask
+from otel_rl.recorder.files.programs import TooLate
 from otel_rl.recorder.secrets import redacted, without_secret_options
 from otel_rl.recorder.settings.launcher import find_place
 
@@ -106,7 +107,7 @@ def _git(directory: Path, *question: str) -> str | None:
     # An optional lock would make the trainer's own git fail; `fsmonitor` can be a program that the repository's
     # settings name.
     command = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(directory), *question)
-    with contextlib.suppress(OSError, programs.TooLate):
-        answer = programs.ask(command, within=_GIT_WITHIN_S)
-        return answer.stdout.decode(errors="replace").strip() if answer.returncode == 0 else None
+    with contextlib.suppress(OSError, TooLate):
+        answer = ask(command, within=_GIT_WITHIN_S)
+        return answer.output.decode(errors="replace").strip() if answer.code == 0 else None
     return None
