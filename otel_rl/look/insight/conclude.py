@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from otel_rl.look.insight.facts import Facts, Finding, Summary
 from otel_rl.look.insight.findings.change import change, lasting, step_changes
+from otel_rl.look.insight.findings.contradictions import contradictions
 from otel_rl.look.insight.findings.data import data
 from otel_rl.look.insight.findings.engines import engines
 from otel_rl.look.insight.findings.environment import environment
@@ -87,6 +88,7 @@ _FINDINGS: dict[str, _Find] = {
     "change": lambda run: change(run.recorded, run.changes, run.stragglers),
     "straggler": lambda run: run.stragglers,
     "memory": lambda run: memory(run.recorded),
+    "contradictions": lambda run: contradictions(run.recorded),
     "learning": lambda run: learning(run.recorded),
     "reward": lambda run: reward(run.recorded),
     "texts": lambda run: texts(run.recorded),

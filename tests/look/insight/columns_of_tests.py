@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from otel_rl.look.insight.series import Series
+from otel_rl.look.insight.contradictions.columns import Columns
+from otel_rl.look.insight.contradictions.groups import CompletionGroup
+from otel_rl.look.insight.contradictions.rules import contradictions_of
+from otel_rl.look.insight.series import EMPTY, Series
+from otel_rl.semconv.main_metrics import MainMetrics
 
 
 def series(values: Sequence[float]) -> Series:
@@ -18,3 +22,13 @@ def course(level: Callable[[int], float], steps: int = 300, noise: float = 0.02,
     """Return a level by step, with normal noise."""
     chance = np.random.default_rng(seed)
     return series([level(step) + noise * float(chance.normal()) for step in range(steps)])
+
+
+def said_of(
+    values: Mapping[str, Series], parameters: Mapping[str, object] | None = None, groups: Sequence[CompletionGroup] = ()
+) -> list[str]:
+    """Return the rules that find something in these columns."""
+    columns = Columns(
+        MainMetrics(values), values, lambda name: values.get(name, EMPTY), parameters or {}, lambda: tuple(groups)
+    )
+    return [*contradictions_of(columns)]

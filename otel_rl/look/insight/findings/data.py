@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from otel_rl.look.insight.contradictions.of_shares import cut_below_the_limit
 from otel_rl.look.insight.facts import Evidence, Finding
+from otel_rl.look.insight.findings.contradictions import columns_of
 from otel_rl.look.insight.recorded import RECENT_MEANS
 from otel_rl.look.insight.troubles import of_metric
 from otel_rl.recorder.facts import wording
@@ -99,7 +101,7 @@ def _dropped(recorded: RecordedRun) -> _DataRemark | None:
 def _cut(recorded: RecordedRun) -> _DataRemark | None:
     name = recorded.main.name("truncated")
     share = recorded.recent_mean(name)
-    if not share >= _CUT:
+    if not share >= _CUT or cut_below_the_limit(columns_of(recorded)) is not None:
         return None
     names = name, *recorded.main.by_topic.get("completion_length", ())
     advice = "Raise the limit of the length, or mask the loss of completions that were cut."

@@ -1,0 +1,44 @@
+"""All rules about facts that contradict each other. A new one is a function and a line here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_rl.look.insight.contradictions import of_groups, of_shares, of_terms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from otel_rl.look.insight.contradictions.columns import Columns
+    from otel_rl.look.insight.contradictions.contradiction import Contradiction
+
+RULES: tuple[Callable[[Columns], Contradiction | None], ...] = (
+    of_groups.advantages_off_center,
+    of_groups.advantages_against_rewards,
+    of_groups.equal_completions,
+    of_groups.one_prompt,
+    of_groups.no_tokens,
+    of_shares.fraction_outside,
+    of_shares.cut_below_the_limit,
+    of_shares.mean_outside_its_extremes,
+    of_shares.counters_in_ratio,
+    of_terms.constant_term,
+    of_terms.negative_divergence,
+    of_terms.negative_coefficient,
+    of_terms.zero_learning_rate,
+    of_terms.zero_gradient,
+    of_terms.silent_source,
+    of_terms.parts_are_not_the_sum,
+    of_terms.sampling_gap,
+)
+
+
+def wanted(names: Collection[str]) -> list[str]:
+    """Return the names of metrics that the rules read, without the main metrics."""
+    return [*of_shares.wanted(names), *of_terms.wanted(names)]
+
+
+def contradictions_of(columns: Columns) -> dict[str, Contradiction]:
+    """Return what contradicts itself, by the name of the rule."""
+    found = ((rule.__name__, rule(columns)) for rule in RULES)
+    return {name: contradiction for name, contradiction in found if contradiction is not None}
