@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from otel_rl.autopsy.activity import WAITS, activity_of
+from otel_rl.autopsy.helpers import may_idle
 from otel_rl.autopsy.nodes import nodes_of
 from otel_rl.autopsy.threads import awaited_threads, is_full_pool, is_in_process
 from otel_rl.recorder.facts.processes import ended_badly
@@ -130,6 +131,7 @@ def _of_children(kind: str, children: Sequence[str], nodes: Mapping[str, Node]) 
     """Yield the debts of children: of those that have ended, else of those that are not idle."""
     dead = [child for child in children if nodes[child].activity.kind == "zombie"]
     owing = [child for child in children if not nodes[child].is_helper and not nodes[child].is_idle]
+    owing = [child for child in owing if (seen := nodes[child].seen) and not may_idle(seen, nodes[child].activity)]
     # A process that waits for the end of another one waits for it whatever it does.
     owing = owing or ([*children] if kind == "child" else [])
     yield from (Debt(child, "kernel", is_proven=kind == "child" and len(children) == 1) for child in dead or owing)

@@ -46,6 +46,11 @@ def is_helper_thread(thread: Thread, activity: Activity) -> bool:
     return not _is_of_user(thread) and _idles(activity)
 
 
+def may_idle(process: ProcessSeen, activity: Activity) -> bool:
+    """Return whether a child waits whose stack is not seen: as likely for work as for anything that it owes."""
+    return not process.threads and activity.kind != "sleep" and _idles(activity)
+
+
 def _is_of_user(thread: Thread) -> bool:
     return any(map(is_of_the_user, python_frames(thread.frames)))
 

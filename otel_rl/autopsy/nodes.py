@@ -9,6 +9,7 @@ from otel_rl.autopsy.evidence import EndpointSeen
 from otel_rl.autopsy.helpers import is_helper, is_helper_thread
 from otel_rl.recorder.facts import wording
 from otel_rl.recorder.facts.processes import how_it_ended, process_name
+from otel_rl.recorder.facts.unusual import how_unusual, is_unusual
 from otel_rl.semconv.phase_categories import is_wait
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from otel_rl.autopsy.evidence import MachineSeen, ProcessSeen, Thread
     from otel_rl.recorder.archive.now import MadeNow, Now, ProcessNow
 
+_NS = 1_000_000_000
 _MOST_COMMAND = 60
 _LIMIT_FULL = 0.95
 _REASONS = {"stale": "too old"}
@@ -52,6 +54,15 @@ class Node(NamedTuple):
             return 0
         last = self.now.ended_unix_nano or self.now.last_unix_nano
         return self.now.phases[-1].started_unix_nano if self.now.phases else last
+
+    def age(self, at: int) -> float:
+        """Return for how many seconds it has been where it is."""
+        return max(0, at - self.since) / _NS
+
+    def unusual(self, at: int) -> str:
+        """Return how unusual the time in its phase is, in words; empty if it is not, or unknown."""
+        usual = self.now.usual_s if self.now is not None and self.is_rank else None
+        return how_unusual(self.age(at), usual) if is_unusual(self.age(at), usual) else ""
 
     @property
     def is_idle(self) -> bool:

@@ -142,6 +142,8 @@ def evidence_of(nodes: Iterable[Node], machines: Sequence[MachineSeen], nows: Se
         if node.now is not None:
             step = "outside of any step" if node.now.step is None else f"in step {node.now.step:,}"
             yield f"{node.name}: {step}, recorded something last {_ago(node.now.last_unix_nano, at)} ago"
+            if unusual := node.unusual(at):
+                yield f"{node.name}: {node.phase} takes {unusual}"
         if seen is not None and (kernel := seen.kernel) is not None:
             facts = [f"state {kernel.state}", kernel.wchan, kernel.syscall, f"{wording.percent(kernel.busy)} of a CPU"]
             yield f"{node.name}: process {seen.pid}, {', '.join(filter(None, facts))}"
@@ -199,7 +201,7 @@ def for_time(node: Node, at: int) -> str:
     """Return for how long a node has been where it is, or how long ago it ended."""
     if node.now is None:
         return ""
-    ago = _ago(node.since, at)
+    ago = wording.seconds(node.age(at))
     return f", {ago} ago" if node.activity.kind == "zombie" else f", for {ago}"
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from otel_rl.autopsy.evidence import MachineSeen
     from otel_rl.autopsy.graph import Graph
+    from otel_rl.autopsy.nodes import Node
     from otel_rl.recorder.archive.now import Now
     from otel_rl.recorder.facts.states import Sure
 
@@ -34,6 +35,9 @@ class _Cause(NamedTuple):
 def verdict_of(machines: Sequence[MachineSeen], nows: Sequence[Now], at: int, *, is_suspected: bool = False) -> Verdict:
     """Return why a run does not go on, or that nothing is overdue.
 
+    Before anything is overdue, the likeliest cause is named if a rank takes far longer than it usually does: somebody
+    asks then.
+
     Args:
         machines: The evidence of each machine.
         nows: What the agents of the run wrote last.
@@ -41,41 +45,74 @@ def verdict_of(machines: Sequence[MachineSeen], nows: Sequence[Now], at: int, *,
         is_suspected: If true, somebody has reason to believe that the run hangs.
     """
     graph = graph_of(machines, nows)
-    causes = _causes(graph, machines)
     live = [now for now in nows if lives(report_of(now), at)]
     is_late = is_suspected or any(stall.kind != "slow" for now in live for stall in now.stalled)
     vain = {wait.cause for now in live for wait in now.waits if wait.cause}
-    serious = [
-        candidate
-        for candidate in causes
-        if is_late or vain or (KINDS[candidate.end.kind].sure == "certain" and candidate.waiters)
-    ]
+    causes = _causes(graph, machines)
+    serious = [each for each in causes if is_late or vain or (_sure(each) == "certain" and each.waiters)]
+    is_early = not serious
+    if is_early:
+        serious = [each for each in causes if _unusual(each, graph, at) and not _works(each, graph)]
     if not serious:
         return _well(graph, at)
     sure: dict[str, Sure] = {kind: "certain" if kind in vain else KINDS[kind].sure for kind in KINDS}
     places = {kind: place for place, kind in enumerate(KINDS)}
     cause = min(
         serious,
-        key=lambda one: (
-            strength(sure[one.end.kind], one.end.by),
-            not any(graph.nodes[key].is_rank for key in (*one.waiters, *one.end.who)),
-            places[one.end.kind],
-            -len(one.waiters),
+        key=lambda each: (
+            strength(sure[each.end.kind], each.end.by),
+            not any(graph.nodes[key].is_rank for key in (*each.waiters, *each.end.who)),
+            places[each.end.kind],
+            -len(each.waiters),
         ),
     )
-    kind = KINDS[cause.end.kind]
+    return _verdict(cause, sure[cause.end.kind], graph, machines, nows, at, is_early=is_early)
+
+
+def _verdict(
+    cause: _Cause,
+    sure: Sure,
+    graph: Graph,
+    machines: Sequence[MachineSeen],
+    nows: Sequence[Now],
+    at: int,
+    *,
+    is_early: bool,
+) -> Verdict:
     nodes = [graph.nodes[key] for key in cause.end.who]
     waiters = [graph.nodes[key] for key in sorted(cause.waiters)]
+    sentence = sentence_of(cause.end, waiters, graph, at)
+    if is_early:
+        sure = "possible" if sure == "likely" else sure
+        sentence = f"{sentence} {_unusual(cause, graph, at)}"
     first = nodes[0]
+    advice = KINDS[cause.end.kind].advice
     return Verdict(
         kind=cause.end.kind,
-        sentence=sentence_of(cause.end, waiters, graph, at),
+        sentence=sentence,
         who=tuple(node.name for node in nodes),
-        sure=sure[cause.end.kind],
+        sure=sure,
         consequences=tuple(f"{node.name} {node.activity.text}{at_place(node)}" for node in waiters),
         evidence=tuple(evidence_of(nodes, machines, nows, at)),
-        advice=kind.advice.format(pid=first.seen.pid if first.seen else "PID", host=first.host or "its machine"),
+        advice=advice.format(pid=first.seen.pid if first.seen else "PID", host=first.host or "its machine"),
     )
+
+
+def _sure(cause: _Cause) -> Sure:
+    return KINDS[cause.end.kind].sure
+
+
+def _unusual(cause: _Cause, graph: Graph, at: int) -> str:
+    """Return how unusual the time of a rank is that a cause holds up, as a sentence; empty if it is not."""
+    nodes = [graph.nodes[key] for key in (*sorted(cause.waiters), *cause.end.who)]
+    known = ((node, node.unusual(at)) for node in nodes)
+    return next((f"{wording.capitalized(node.phase)} takes {how}." for node, how in known if how), "")
+
+
+def _works(cause: _Cause, graph: Graph) -> bool:
+    """Return whether the cause is a rank that works, and may go on at any moment."""
+    node = graph.nodes[cause.end.who[0]]
+    return cause.end.kind == "busy" and node.is_rank
 
 
 def _causes(graph: Graph, machines: Sequence[MachineSeen]) -> list[_Cause]:
@@ -105,10 +142,26 @@ def _well(graph: Graph, at: int) -> Verdict:
     count = wording.count(len(living), "process", "processes")
     return Verdict(
         kind="well",
-        sentence=f"Nothing is overdue: {count}{where}{doing}.",
+        sentence=f"Nothing is overdue: {count}{where}{doing}.{_but_unusual(living, at)}",
         sure="likely",
         advice="If it hangs all the same, add --cause hangs: then the likeliest cause is named.",
-        evidence=tuple(
-            f"{node.name} {node.activity.text}{at_place(node)}{for_time(node, at)}" for node in living[:_MOST_NAMED]
-        ),
+        evidence=tuple(_does(node, at) for node in living[:_MOST_NAMED]),
     )
+
+
+def _but_unusual(nodes: Sequence[Node], at: int) -> str:
+    """Return how unusual the time of a rank is that works, as a sentence; empty if it is not."""
+    return next(
+        (
+            f" {wording.capitalized(node.name)} {node.activity.text}{at_place(node)}: {node.phase} takes {how}."
+            for node in nodes
+            if (how := node.unusual(at))
+        ),
+        "",
+    )
+
+
+def _does(node: Node, at: int) -> str:
+    unusual = node.unusual(at)
+    does = f"{node.name} {node.activity.text}{at_place(node)}{for_time(node, at)}"
+    return f"{does}, {unusual}" if unusual else does

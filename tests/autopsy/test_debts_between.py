@@ -65,6 +65,15 @@ def test_helpers_are_no_culprits(command: str) -> None:
     assert "child process" not in found.sentence
 
 
+@pytest.mark.parametrize("kernel", [_READS, Kernel(state="S", syscall="futex"), Kernel(state="S", syscall="poll")])
+def test_a_child_without_a_stack_that_waits(kernel: Kernel) -> None:
+    """It may wait for work, so it is not accused; one that asks a server is."""
+    child = ProcessSeen(pid=9, parent=100, command="python -c spawn_main()", kernel=kernel, missing="no py-spy")
+    assert verdict_of([machine(seen(0, _TAKES), child)], [now((0, "", "x"))], AT).who == ("rank 0",)
+    asks = replace(child, kernel=Kernel(state="S", syscall="recvfrom", target="socket:[7]"))
+    assert verdict_of([machine(seen(0, _TAKES), asks)], [now((0, "", "x"))], AT).who == ("child process 9 of rank 0",)
+
+
 def test_a_child_that_works_is_one() -> None:
     """The same child is named if its stack has a line of the user's code, or if the rank waits for its end."""
     works = ProcessSeen(pid=9, parent=100, command="python", kernel=Kernel(state="S", syscall="clock_nanosleep"))

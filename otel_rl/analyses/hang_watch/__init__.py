@@ -71,8 +71,8 @@ class HangWatchAnalysis(Analysis):
         return {SpanLeft: self._leave_span, StepLeft: self._leave_step}
 
     def now(self) -> Mapping[str, object]:
-        """Return the processes that do not go on."""
-        return {"stalled": self.shown()}
+        """Return the processes that do not go on, and the usual times of the phases that processes are in."""
+        return {"stalled": self.shown(), "usual": self._watch.usual}
 
     def snapshot(self) -> OpenHangs:
         """Return the verdicts that stand, and the hangs that last."""

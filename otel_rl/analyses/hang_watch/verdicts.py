@@ -148,6 +148,12 @@ class HangWatch:
         """The verdicts that stand."""
         return [one.verdict for one in self._followed.values() if one.verdict is not None]
 
+    @property
+    def usual(self) -> dict[str, float]:
+        """The usual time in seconds of the phase that each process is in, as far as it has ended before."""
+        followed = ((name, one.usual.seconds) for name, one in self._followed.items() if one.process.place.phase)
+        return {name: seconds for name, seconds in followed if seconds is not None}
+
     def restore(self, verdicts: Iterable[HangVerdict]) -> None:
         """Continue with the verdicts of an earlier watch, as far as the first look finds them still true."""
         self._earlier = {one.name: one for one in verdicts}

@@ -10,10 +10,13 @@ import msgspec
 from otel_rl.recorder.archive.now import Wait
 from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.facts import wording
+from otel_rl.recorder.facts.processes import process_name
+from otel_rl.recorder.facts.unusual import how_unusual, is_unusual
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from otel_rl.recorder.archive.now import PhaseNow, ProcessNow
     from otel_rl.recorder.archive.present import RunPresent
     from otel_rl.recorder.archive.runs import Place
 
@@ -51,6 +54,29 @@ def owed(place: Place, at: int | None = None) -> Owed:
     )
 
 
+def unusual_phases(present: RunPresent) -> list[str]:
+    """Return which ranks of a run that goes on are far longer in a phase than usual: one sentence for each phase."""
+    phases: dict[str, ProcessNow] = {}
+    for process in present.processes if not present.is_over and not present.lacks else ():
+        if process.outcome is None and not process.role and process.phases:
+            phase = process.phases[-1]
+            if is_unusual(_age(phase, present.at), process.usual_s):
+                phases.setdefault(phase.name, process)
+    return [_unusual(process, present.at) for process in phases.values()]
+
+
+def _unusual(process: ProcessNow, at: int) -> str:
+    phase = process.phases[-1]
+    age = _age(phase, at)
+    how = how_unusual(age, process.usual_s)
+    who = wording.capitalized(process_name(process.role, process.rank))
+    return f"{who} is in {phase.name} for {wording.seconds(age)}, {how}."
+
+
+def _age(phase: PhaseNow, at: int) -> float:
+    return max(0, at - phase.started_unix_nano) / 1e9
+
+
 def _opening(present: RunPresent, waits: Sequence[Wait], *, is_live: bool) -> Iterator[str]:
     """Yield what the state of the run says about its waits, unless these say why it is in this state."""
     if present.state == "empty":
@@ -60,6 +86,8 @@ def _opening(present: RunPresent, waits: Sequence[Wait], *, is_live: bool) -> It
         yield f"The run has ended ({present.state}); {how}."
     elif present.reason and not any(wait.cause for wait in waits):
         yield f"{present.reason}."
+    if is_live:
+        yield from unusual_phases(present)
     if is_live and not waits:
         yield "No process is known to wait for another one. If the run hangs, `otel-rl autopsy` looks at the stacks."
 

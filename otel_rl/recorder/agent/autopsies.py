@@ -50,7 +50,7 @@ class Autopsies:
 
     def __init__(self, run: Path, *, is_on: bool) -> None:
         self._run = run
-        self._module = _module() if is_on else ""
+        self._module = autopsy_module() if is_on else ""
         self._left = _MOST if self._module else 0
         self._running: Program | None = None
         self._began = 0.0
@@ -131,7 +131,7 @@ def _is_death(event: Event) -> bool:
     return is_crash or event.name == semconv.EVENT_PROCESS_LOST
 
 
-def _module() -> str:
+def autopsy_module() -> str:
     """Return the module that makes autopsies, by its entry point; empty if none is installed."""
     modules = (point.module for point in entry_points(group=ENTRY_POINT_GROUP))
     return next((module for module in modules if _is_here(module)), "")

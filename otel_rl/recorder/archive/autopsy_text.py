@@ -55,4 +55,4 @@ def _lines(autopsy: Autopsy) -> Iterable[Styled]:
         yield from (("", f"    {frame}") for frame in group.stack)
 
 
-_SURE = {"likely": "likely", "unknown": "not sure"}
+_SURE = {"likely": "likely", "possible": "possible", "unknown": "not sure"}

@@ -105,6 +105,14 @@ def test_runs_that_wait_for_nothing(tmp_path: Path) -> None:
     assert not said(tmp_path / "d", left, time_unix_nano=1).is_live
 
 
+def test_a_phase_that_is_unusual(tmp_path: Path) -> None:
+    """A rank that is far longer in its phase than usual is named at once; what never ended before is not unusual."""
+    assert said(tmp_path / "a", processes=[process(usual_s=0.21)]).sentences[0] == (
+        "Rank 0 is in generate for 31 s, 150 times its usual time (210 ms)."
+    )
+    assert "usual" not in said(tmp_path / "b", processes=[process(), process(1, usual_s=20.0)]).sentences[0]
+
+
 def test_a_process_that_came_back(tmp_path: Path) -> None:
     """The end of its first life is not an end of the run; without a second one, the run has ended."""
     first = process(outcome="crashed", last_unix_nano=1)

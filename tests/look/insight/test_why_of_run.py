@@ -107,6 +107,19 @@ def test_a_wait_that_can_never_end(tmp_path: Path) -> None:
     assert "otel-rl why" not in text
 
 
+def test_a_phase_that_is_unusual(tmp_path: Path) -> None:
+    """Before any deadline, how unusual it is comes first, then what the newest autopsy says, or how to make one."""
+    run = written(tmp_path / "run", processes=[process(usual_s=0.2)]).path
+    before = asked(run)
+    examined(run, process().last_unix_nano, "Rank 0 waits for a lock.")
+    after = asked(run)
+
+    assert before.sentences[0].endswith("times its usual time (200 ms).")
+    assert before.advice[-1].startswith("Look at the stacks on node0: otel-rl autopsy")
+    assert after.sentences[1].endswith(": Rank 0 waits for a lock.")
+    assert (after.autopsy is not None, after.advice) == (True, ())
+
+
 def test_a_rank_that_is_gone(tmp_path: Path) -> None:
     """While others go on, the answer says how it ended, and who waits for it."""
     lost = process(2, outcome="lost", cause="signal")

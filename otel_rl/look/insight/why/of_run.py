@@ -11,13 +11,14 @@ import msgspec
 
 from otel_rl.look.insight.conclude import facts_of
 from otel_rl.look.insight.findings.outcome import AUTOPSY, last_autopsy
-from otel_rl.look.insight.owed import of_waits, owed
+from otel_rl.look.insight.owed import of_waits, owed, unusual_phases
 from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.insight.state import standing
 from otel_rl.look.insight.why.answer import Why
 from otel_rl.look.insight.why.conclude import explained_steps
 from otel_rl.look.insight.why.slow_steps import slow_of, walls
 from otel_rl.recorder.archive.now import read_now
+from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.facts import wording
 from otel_rl.recorder.facts.states import goes_on
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from otel_rl.look.insight.owed import Owed
     from otel_rl.look.insight.why.answer import ExplainedSteps
     from otel_rl.look.reader.runs import RunReader
+    from otel_rl.recorder.archive.autopsies import Autopsy
     from otel_rl.recorder.archive.now import Wait
 
 _OF_STUCK, _OF_DEATH = ("outcome", "wait"), ("outcome", "wait", "hang", "memory")
@@ -86,9 +88,7 @@ def _in_trouble(run: RunReader, facts: Facts, findings: Sequence[Finding], at: i
     waits = waits if is_over else _saying(waits, _bearable(waits))
     made = last_autopsy(RecordedRun(run, at))
     autopsy = None if made is None else msgspec.structs.replace(made, groups=())
-    text = (
-        () if autopsy is None else (f"Autopsy of {wording.clock(autopsy.time_unix_nano)}: {autopsy.verdict.sentence}",)
-    )
+    text = () if autopsy is None else (_of_autopsy(autopsy),)
     return Why(
         path=str(run.place.path),
         id=run.place.id,
@@ -118,6 +118,11 @@ def _slow(run: RunReader, facts: Facts, at: int) -> Why:
     # Trouble of any kind comes first: a run can be fast and diverge.
     findings = [each for each in facts.findings if _costs(each) or (each.kind in _OF_TIME and each.severity == "note")]
     findings = findings if explained is not None or any(map(_costs, findings)) else [*facts.findings[:_VERDICT]]
+    unusual = unusual_phases(present_of(run.place, at)) if goes_on(facts.summary.state) else []
+    made = last_autopsy(RecordedRun(run, at)) if unusual else None
+    made = made if made is not None and made.verdict.names_cause else None
+    if unusual:  # nothing that is well stands above it, and the steps before do not explain it
+        findings, advice = [each for each in findings if _costs(each)], [] if made is not None else _how_to_look(run)
     waits = owed(run.place, at) if facts.summary.state == "live" else None
     long = [] if waits is None else [wait for wait in _bearable(waits) if _is_long(wait, facts, at)]
     waits = _saying(waits, long) if waits is not None and long else None
@@ -126,12 +131,25 @@ def _slow(run: RunReader, facts: Facts, at: int) -> Why:
         path=str(run.place.path),
         id=run.place.id,
         state=facts.summary.state,
-        sentences=(*(finding.sentence for finding in findings), *(waits.sentences if waits else ()), *of_steps),
-        advice=tuple(advice),
+        sentences=(
+            *unusual,
+            *([] if made is None else [_of_autopsy(made)]),
+            *(finding.sentence for finding in findings),
+            *(waits.sentences if waits else ()),
+            *of_steps,
+        ),
+        advice=(*(unusual if made is None else ()), *advice),
         findings=tuple(findings),
         owed=waits,
+        autopsy=None if made is None else msgspec.structs.replace(made, groups=()),
         steps=explained,
     )
+
+
+def _of_autopsy(autopsy: Autopsy) -> str:
+    verdict = autopsy.verdict
+    sure = " (possible)" if verdict.sure == "possible" else ""
+    return f"Autopsy of {wording.clock(autopsy.time_unix_nano)}: {verdict.sentence}{sure}"
 
 
 def _costs(finding: Finding) -> bool:

@@ -118,7 +118,7 @@ class Present:
     def state(self, exporters: Exporters, status: AgentStatus) -> Now:
         """Return the state of the run, without the time."""
         known, manifest, shown = self._journals, self._manifest, self._analyses.now()
-        times = shown.pop("last", {})
+        times, usual = shown.pop("last", {}), shown.pop("usual", {})
         last = max((one.started.attempt for one in known.values()), default=0)
         return Now(
             time_unix_nano=0,
@@ -128,7 +128,9 @@ class Present:
             pid=os.getpid(),
             state=status.state,
             processes=[
-                self._process(one, times.get(name, ())) for name, one in known.items() if one.started.attempt == last
+                self._process(one, times.get(name, ()), usual.get(name))
+                for name, one in known.items()
+                if one.started.attempt == last
             ],
             open_steps=sum(map(len, self._steps.values())),
             exporters=[
@@ -158,7 +160,7 @@ class Present:
         earlier = [one for one in self._journals.values() if one.over and one.started.attempt < attempt]
         return down_before((known_process(self._process(one, ())) for one in earlier), attempt)
 
-    def _process(self, journal: Journal, last: tuple[PhaseTime, ...]) -> ProcessNow:
+    def _process(self, journal: Journal, last: tuple[PhaseTime, ...], usual: float | None = None) -> ProcessNow:
         started, spans = journal.started, journal.spans.values()
         phases = tuple(PhaseNow(span.name, span.time, span.part) for span in spans if span.kind is None)
         return ProcessNow(
@@ -174,6 +176,7 @@ class Present:
             outcome=journal.outcome if journal.over else None,
             error=redacted(journal.error) if journal.over else "",
             last=last,
+            usual_s=usual,
             dropped={} if journal.over else journal.dropped,
             dropped_unix_nano=journal.dropped_at,
             ended_unix_nano=journal.ended_at if journal.over else None,
