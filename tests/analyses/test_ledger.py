@@ -141,3 +141,27 @@ def test_phases_are_bounded() -> None:
 
     assert len(ledger.residuals(DEVICE)) == 201
     assert sum(ledger.growth(DEVICE).values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("limit", "steps"), [(900 << 20, [8]), (8 << 30, [])])
+def test_a_small_limit_is_forecast_early(limit: int, steps: list[int]) -> None:
+    """16 MiB a step fill 900 MiB soon; of a large limit, they are worth a line when they are a part of it."""
+    ledger = Ledger()
+    forecasts = []
+    for number in range(35):
+        level = (300 + 16 * number) * float(1 << 20)
+        ledger.charge(DEVICE, "train", level)
+        if ledger.close_step(DEVICE, limit, limit - level) is not None:
+            forecasts.append(number)
+
+    assert forecasts[:1] == steps
+
+
+def test_a_small_limit_is_not_forecast_for_a_warm_up() -> None:
+    """Memory that grows at first and then stays."""
+    ledger = Ledger()
+    for number in range(60):
+        level = (300 + 150 * (1 - 0.7**number)) * float(1 << 20)
+        ledger.charge(DEVICE, "train", level)
+
+        assert ledger.close_step(DEVICE, 900 << 20, (900 << 20) - level) is None

@@ -158,3 +158,18 @@ def test_the_tighter_memory_is_the_hosts() -> None:
 
     assert of_host == HostMemory(16 * GIB, 12 * GIB)
     assert memory.host == HostMemory(8 * GIB, 2 * GIB)
+
+
+def test_a_process_in_a_cgroup_of_its_own() -> None:
+    """Its limit is tighter than that of the machine, and is of no other process."""
+    memory = memory_of()
+    memory.basis.state.journals["rank1"] = Journal(started(1))
+    memory.host = HostMemory(64 * GIB, 50 * GIB)
+    rank = (("rl.process.scope", "tree"), ("rl.rank", 1))
+    limit, usage = Point("rl.container.memory.limit", GIB, rank), Point("container.memory.usage", GIB // 4, rank)
+    memory.measured([Measurement("processes", S, (limit, usage))])
+    limits = [
+        memory._limits(Account(name, "host_tree"), memory.basis.state.journals[name]) for name in ("rank0", "rank1")
+    ]
+
+    assert limits == [(64 * GIB, 50 * GIB), (GIB, 3 * GIB // 4)]

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from otel_rl.recorder.agent.steps.state import Journal
 
 
+_OF_CGROUP = (semconv.METRIC_CONTAINER_MEMORY_LIMIT, semconv.METRIC_CONTAINER_MEMORY_USAGE)
+
+
 class HostMemory(NamedTuple):
     """The memory of the host, in bytes; `limit` is 0 if it is unknown."""
 
@@ -39,7 +42,8 @@ class MemoryAnalysis(Analysis):
         super().__init__(basis)
         self.ledger = Ledger()
         self.host = HostMemory()
-        self._on_host: dict[str, float] = {}  # the last measurements of the host and of the cgroup
+        self._on_host: dict[str, float] = {}  # the last measurements of the host and of the agent's cgroup
+        self._of_processes: dict[str, dict[str, float]] = {}  # those of processes with a cgroup of their own
 
     def handlers(self) -> Mapping[type, Handler]:
         """Take the boundaries of phases and steps, and the ends of processes."""
@@ -48,7 +52,7 @@ class MemoryAnalysis(Analysis):
             SpanEnded: self._end_span,
             StepStarted: self._cross,
             StepEnded: self._end_step,
-            ProcessEnded: lambda name, *_: self.ledger.forget(name),
+            ProcessEnded: self._forget,
         }
 
     def attributes(self, journal: str, event: Event) -> Mapping[str, AttributeValue]:
@@ -69,15 +73,24 @@ class MemoryAnalysis(Analysis):
         for measurement in measurements:
             for point in measurement.points:
                 attributes = dict(point.attributes)
-                if point.metric == semconv.METRIC_PROCESS_MEMORY_USAGE and semconv.RANK in attributes:
-                    name = names.get((int(attributes[semconv.RANK]), str(attributes.get(semconv.ROLE, ""))))
-                    if name is not None:
-                        phase = living[name].phase_now or OUTSIDE
-                        self.ledger.charge(Account(name, "host_tree"), phase, point.value)
+                if semconv.RANK not in attributes:
+                    continue
+                name = names.get((int(attributes[semconv.RANK]), str(attributes.get(semconv.ROLE, ""))))
+                if name is None:
+                    continue
+                if point.metric == semconv.METRIC_PROCESS_MEMORY_USAGE:
+                    phase = living[name].phase_now or OUTSIDE
+                    self.ledger.charge(Account(name, "host_tree"), phase, point.value)
+                elif point.metric in _OF_CGROUP:
+                    self._of_processes.setdefault(name, {})[point.metric] = point.value
             self._on_host |= {point.metric: point.value for point in measurement.points if not point.attributes}
             used = [one.value for one in measurement.points if one.metric == semconv.METRIC_SYSTEM_MEMORY_USAGE]
             if used:
                 self.host = self._room(used[0])
+
+    def _forget(self, name: str, *_: object) -> None:
+        self.ledger.forget(name)
+        self._of_processes.pop(name, None)
 
     def points(self) -> list[Point]:
         """Return growth and residual by phase, and the steps until the memory is full, of this machine's processes."""
@@ -137,7 +150,7 @@ class MemoryAnalysis(Analysis):
     def _limits(self, account: Account, journal: Journal) -> tuple[float, float | None]:
         """Return the limit in bytes, and the free bytes if the ledger cannot compute them."""
         if not account.of.startswith("device"):
-            return self.host.limit, self.host.left
+            return _tighter(self.host, _cgroup_room(self._of_processes.get(account.journal, {})))
         seen = journal.devices.get(account.device)
         return 0.0 if seen is None else float(seen.total), None
 
@@ -145,10 +158,18 @@ class MemoryAnalysis(Analysis):
         """Return the memory of the host, or of the cgroup where that leaves less."""
         limit = self._on_host.get(semconv.METRIC_SYSTEM_MEMORY_LIMIT, 0.0)
         host = HostMemory(limit, limit - used)
-        limit = self._on_host.get(semconv.METRIC_CONTAINER_MEMORY_LIMIT, 0.0)
-        cgroup = HostMemory(limit, limit - self._on_host.get(semconv.METRIC_CONTAINER_MEMORY_USAGE, 0.0))
-        known = (room for room in (host, cgroup) if room.limit > 0)
-        return min(known, key=lambda room: room.left, default=HostMemory())
+        return _tighter(host, _cgroup_room(self._on_host))
+
+
+def _cgroup_room(measured: Mapping[str, float]) -> HostMemory:
+    """Return the memory of a cgroup, by its last measurements."""
+    limit = measured.get(semconv.METRIC_CONTAINER_MEMORY_LIMIT, 0.0)
+    return HostMemory(limit, limit - measured.get(semconv.METRIC_CONTAINER_MEMORY_USAGE, 0.0))
+
+
+def _tighter(*rooms: HostMemory) -> HostMemory:
+    """Return the memory of which less is left, of those with a limit."""
+    return min((room for room in rooms if room.limit > 0), key=lambda room: room.left, default=HostMemory())
 
 
 def _by_phase(metric: str, values: Mapping[str, float], who: Mapping[str, str | int]) -> list[Point]:

@@ -15,7 +15,8 @@ process and memory, however long a run is:
   steps, and would be full before the test has seen enough, is reported at once. Three levels of any noise ascend in
   one of six cases, so no test can be certain that early: the rule keeps its 1 % while noise is below 6 % of the limit.
 
-Growth below 8 % of the limit (or what is left of it, if that is less) and 256 MiB is not reported: caches that fill up
+Growth below 8 % of the limit (or what is left of it, if that is less) and 256 MiB (an eighth of a smaller limit than
+2 GiB) is not reported: caches that fill up
 and are emptied grow like that. The first such growth, if it lasts 9 steps, cannot be distinguished from a leak.
 """
 
@@ -256,7 +257,7 @@ def _rush(book: _Book, limit: float, left: float) -> tuple[float, float] | None:
 
 def _drift(book: _Book, limit: float, left: float) -> tuple[float, float] | None:
     """Return the slope and its lower bound if memory drifts upward now, or did at the last test and still does."""
-    least = max(_LEAST_BYTES, min(_LEAST_SHARE * limit, left))
+    least = max(min(_LEAST_BYTES, limit / 8), min(_LEAST_SHARE * limit, left))
     levels = list(book.levels)
     for window in _WINDOWS:
         if look := window.look(book.steps):

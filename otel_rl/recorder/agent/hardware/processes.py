@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
 from otel_rl import semconv
 from otel_rl.analysis import Attributes, Point
+from otel_rl.recorder.agent.hardware import cgroup
 from otel_rl.recorder.agent.hardware.recorder_processes import RecorderProcesses
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ class Processes:
         self._watched, self._now = watched, now
         self._trees: dict[_Key, _Tree] = {}
         self._recorder = RecorderProcesses()
+        self._own = cgroup.find()
 
     def read(self) -> Iterator[Point]:
         """Measure."""
@@ -95,6 +98,9 @@ class Processes:
         yield Point(semconv.METRIC_PROCESS_THREAD_COUNT, total.threads, attributes)
         yield Point(semconv.METRIC_PROCESS_UNIX_FILE_DESCRIPTOR_COUNT, total.files, attributes)
         yield Point(semconv.METRIC_PROCESS_COUNT, total.processes, attributes)
+        group = cgroup.find(Path(f"/proc/{trainer.pid}/cgroup"))
+        if group is not None and self._own is not None and group.path != self._own.path:
+            yield from group.memory(attributes)  # the limit that kills it is not the agent's
 
 
 def process_of(pid: int, started_unix_nano: int) -> psutil.Process | None:

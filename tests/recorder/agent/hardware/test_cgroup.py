@@ -51,6 +51,26 @@ def test_the_own_cgroup_is_found(root: Path, tmp_path: Path) -> None:
     assert next(iter(found.read())).value == 2**30
 
 
+def test_the_memory_of_version_1(tmp_path: Path) -> None:
+    """The tightest limit of all ancestors; the largest number of pages is none."""
+    job = tmp_path / "memory" / "slurm" / "job"
+    job.mkdir(parents=True)
+    for place, limit in ((tmp_path / "memory", 9223372036854771712), (job.parent, 900 << 20), (job, 1 << 40)):
+        (place / "memory.limit_in_bytes").write_text(f"{limit}\n")
+    (job / "memory.usage_in_bytes").write_text(f"{300 << 20}\n")
+    (job / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
+    own = tmp_path / "own"
+    own.write_text("9:name=systemd:/\n4:memory:/slurm/job\n0::/\n")
+    found = find(own, tmp_path)
+
+    assert found is not None
+    assert {point.metric: point.value for point in found.read()} == {
+        "container.memory.usage": 300 << 20,
+        "rl.container.memory.limit": 900 << 20,
+        "rl.container.memory.oom_kills": 2,
+    }
+
+
 @pytest.mark.parametrize("said", ["12:memory:/docker/abc\n", "", None])
 def test_without_version_2_there_is_none(said: str | None, tmp_path: Path) -> None:
     """Version 1, or no /proc."""
