@@ -38,6 +38,7 @@ _BENCHMARKS = {
     "timeline": "benchmarks.timeline_frames",
     "why": "benchmarks.why_steps",
     "compare": "benchmarks.compare_pairs",
+    "slow": "benchmarks.slow_downs",
     "verdicts": "benchmarks.verdicts.measure",
 }
 _ON_REQUEST = {
@@ -50,6 +51,7 @@ _ON_REQUEST = {
     "timeline",
     "why",
     "compare",
+    "slow",
     "verdicts",
 }  # they take too long
 

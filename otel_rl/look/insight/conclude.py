@@ -31,6 +31,7 @@ from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.insight.state import extent_of, standing
 from otel_rl.look.insight.troubles import ordered
 from otel_rl.recorder.errors.sinks import log_of
+from otel_rl.recorder.facts.states import goes_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -62,7 +63,7 @@ class _Basis:
 
     @cached_property
     def changes(self) -> list[Shift]:
-        return step_changes(self.recorded) if self.recorded.steps else []
+        return step_changes(self.recorded, is_live=goes_on(self.standing.state)) if self.recorded.steps else []
 
     @cached_property
     def summary(self) -> Summary:

@@ -39,6 +39,10 @@ class Series(NamedTuple):
         begin, end = np.searchsorted(self.steps, [first, last + 1])
         return Series(self.steps[begin:end], self.values[begin:end])
 
+    def first(self, count: int) -> Series:
+        """Return the first values."""
+        return Series(self.steps[:count], self.values[:count])
+
     def tail(self, count: int) -> Series:
         """Return the last values."""
         return Series(self.steps[-count:], self.values[-count:])

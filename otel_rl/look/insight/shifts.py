@@ -1,8 +1,9 @@
 """Changes of level in a series: when they happened, and how large they are.
 
-Splits a series where its cumulative sum is farthest from a straight line, tests the split, and goes on in both parts.
-The distance, divided by the long-run standard deviation, is that of a Brownian bridge if nothing changed; values that
-are correlated from step to step are allowed for. Outliers, such as steps with an evaluation, are cut before.
+Splits a series at its likeliest change of level, as `level_test` has it, and goes on in both parts. A level that lasts
+for a short time is hidden by the whole series, so that halves, quarters and eighths are looked at too (Kovács,
+Bühlmann, Li and Munk 2023, "Seeded binary segmentation", Biometrika 110), at a tenth of the chance of a false alarm.
+Outliers, such as steps with an evaluation, are cut before.
 """
 
 from __future__ import annotations
@@ -13,115 +14,124 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from otel_rl.look.insight.series import long_run_variance, spread
+from otel_rl.look.insight.level_test import CHANCE, LEAST, NOTHING, RISE, places_of_change
+from otel_rl.look.insight.series import blocks, spread
 
 if TYPE_CHECKING:
-    from otel_rl.look.insight.series import Floats, Series
+    from collections.abc import Iterator
+
+    from otel_rl.look.insight.series import Floats, Integers, Series
 
 _MOST_BLOCKS = 1024
-_LEAST = 8
-"""Steps that each of two levels lasts, at the least."""
-_CRITICAL = 2.2
-"""The distance that a bridge exceeds in about 1 of 8,000 series."""
-_SMALL_SAMPLES = 3.0
-"""How much larger the distance has to be where few degrees of freedom are left, times their inverse."""
-_FAR = 15.0
-"""Standard deviations beyond which a value is cut; of noise alone, so that a change of level is not."""
+_NEIGHBORS = 7
+"""Values whose median a value is compared with, to see whether it is an outlier."""
+_FAR = 4.0
+"""Standard deviations beyond which a value is cut."""
 _MOST_DEEP = 6
-_NEIGHBORS = 4
-_SUDDEN = 8.0
-"""How much larger a sudden change is than most differences of neighbors; 8 times their spread, without a sign."""
+_PARTS = 22
+"""Halves, quarters and eighths that overlap by half."""
+_OF_PARTS = 0.1
+"""Share of the chance of a false alarm that all parts have together."""
+_LOOKS, _EARLY_LOOKS, _EARLY = 12.0, 96.0, 60
+"""The chance of a false alarm is divided by this while a run goes on, and by the second number in its first steps."""
+_AGAIN = 1.25
+"""A run that goes on is looked at again when it has so many times the steps: each look can be wrong."""
 
 
 class Shift(NamedTuple):
     """A change of level."""
 
-    step: int  # the first step of the new level
-    before: float  # median of the level before
-    after: float  # median of the new level
+    step: int  # the first step of the new level; of a rise, the one in the middle
+    before: float  # median of the level before; of a rise, of its first fifth
+    after: float  # median of the new level; of a rise, of its last fifth
     first: int  # the first step of the level before
     last: int  # the last step of the new level
+    is_rise: bool = False  # whether it comes bit by bit, up or down
 
 
-def shifts(series: Series, least: float, *, relative: bool = True) -> list[Shift]:
+def shifts(series: Series, least: float, *, relative: bool = True, is_live: bool = False) -> list[Shift]:
     """Return the changes of level, in the order of their steps.
 
     Args:
         series: The series; what is not finite is left out.
         least: The smallest change that matters: as a fraction of the smaller level if `relative`, else itself.
         relative: If true, the logarithms are compared, as for times; values that are not positive have no changes.
+        is_live: Whether the series goes on, and is looked at again and again.
     """
-    steps, values = series.finite
-    if len(values) < 2 * _LEAST or (relative and not (values > 0).all()):
+    steps, values = series.finite.first(looked_at(len(series.finite.steps))) if is_live else series.finite
+    if len(values) < 2 * LEAST or (relative and not (values > 0).all()):
         return []
     compared = np.log(values) if relative else values
     smallest = math.log1p(least) if relative else least
-    length = max(1, math.ceil(len(compared) / _MOST_BLOCKS))
-    whole = len(compared) // length * length
-    medians = np.median(compared[:whole].reshape(-1, length), axis=1)
-    places = [_refined(compared, place * length, length) for place in _splits(medians, 0, _MOST_DEEP)]
-    places = _large(compared, [0, *sorted(places), len(values)], smallest)
-    changes = []
-    for n, place in enumerate(places[1:-1], 1):
-        before, after = values[places[n - 1] : place], values[place : places[n + 1]]
-        levels = float(np.median(before)), float(np.median(after))
-        changes.append(Shift(int(steps[place]), *levels, int(steps[places[n - 1]]), int(steps[places[n + 1] - 1])))
-    return changes
+    cut = _without_outliers(compared)
+    means, length = blocks(cut, _MOST_BLOCKS)
+    looks = 1.0 if not is_live else _EARLY_LOOKS if len(values) < _EARLY else _LOOKS
+    places, rises = _Splits(CHANCE / looks).of(means)
+    ends = [len(values) if place == len(means) else place * length for place in places]
+    ends = [ends[0], *(_refined(cut, place, length) for place in ends[1:-1]), ends[-1]]
+    risen = [(ends[places.index(begin)], ends[places.index(end)]) for begin, end in rises]
+    changes = [_rise(steps, values, begin, end) for begin, end in risen]
+    changes = [rise for rise in changes if _size(rise, relative=relative) >= smallest]
+    kept = _large(compared, ends, smallest)
+    for begin, place, end in zip(kept, kept[1:], kept[2:], strict=False):
+        levels = float(np.median(values[begin:place])), float(np.median(values[place:end]))
+        changes.append(Shift(int(steps[place]), *levels, int(steps[begin]), int(steps[end - 1])))
+    return sorted(changes)
 
 
-def _splits(values: Floats, offset: int, deep: int) -> list[int]:
-    """Return where a series has changes.
-
-    A level that lasts for a short time looks like noise in the whole series, so that parts of it are looked at too:
-    halves, quarters and eighths that overlap (Kovács, Bühlmann, Li and Munk 2023, "Seeded binary segmentation",
-    Biometrika 110). Slow noise has levels in its parts too, so that a change of a part has to be sudden.
-    """
-    count = len(values)
-    if count < 2 * _LEAST or not deep:
-        return []
-    place = _split(values)
-    length, jumps = count // 2, _jumps(values) if place is None else values
-    while place is None and length >= 4 * _LEAST and length * 8 >= count:
-        begins = range(0, count - length + 1, max(1, length // 2))
-        splits = ((begin, _split(values[begin : begin + length])) for begin in begins)
-        places = (begin + inside for begin, inside in splits if inside is not None)
-        place = next(
-            (place for place in places if jumps[max(0, place - 2) : place + 3].max() > _SUDDEN * spread(jumps)), None
-        )
-        length //= 2
-    if place is None:
-        return []
-    left = _splits(values[:place], offset, deep - 1)
-    return [*left, offset + place, *_splits(values[place:], offset + place, deep - 1)]
+def looked_at(count: int) -> int:
+    """Return how many steps of a run that goes on are looked at, of so many that it has."""
+    known = 2 * LEAST
+    while (more := math.ceil(_AGAIN * known)) <= count:
+        known = more
+    return min(known, count)
 
 
-def _jumps(values: Floats) -> Floats:
-    """Return by how much the median of some values differs from that of as many values before them."""
-    medians = np.median(np.lib.stride_tricks.sliding_window_view(values, _NEIGHBORS), axis=1)
-    sizes: Floats = np.zeros(len(values))
-    sizes[_NEIGHBORS : len(values) - _NEIGHBORS + 1] = np.abs(medians[_NEIGHBORS:] - medians[:-_NEIGHBORS])
-    return sizes
+class _Splits:
+    """Splits a series where its level changes."""
+
+    def __init__(self, chance: float) -> None:
+        self._chance = chance
+
+    def of(self, values: Floats) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the bounds of the levels, and which of them rise, or fall, bit by bit."""
+        rises: list[tuple[int, int]] = []
+        places = [0, *self._inside(values, 0, _MOST_DEEP, rises), len(values)]
+        return places, [rise for rise in rises if {*rise} <= {*places}]
+
+    def _inside(self, values: Floats, offset: int, deep: int, rises: list[tuple[int, int]]) -> Iterator[int]:
+        if not deep:
+            return
+        place = int(places_of_change(values[None, :], (1 - _OF_PARTS) * self._chance)[0])
+        place = self._of_parts(values) if place == NOTHING else place
+        if place == NOTHING:
+            return
+        if place == RISE:
+            rises.append((offset, offset + len(values)))
+            return
+        yield from self._inside(values[:place], offset, deep - 1, rises)
+        yield offset + place
+        yield from self._inside(values[place:], offset + place, deep - 1, rises)
+
+    def _of_parts(self, values: Floats) -> int:
+        """Return the change of the first part that has one, the larger parts first; one that rises is not the whole."""
+        count = len(values)
+        length = count // 2
+        while length >= 4 * LEAST and length * 8 >= count:
+            parts = np.lib.stride_tricks.sliding_window_view(values, length)[:: max(1, length // 2)]
+            places = places_of_change(parts, _OF_PARTS * self._chance / _PARTS)
+            for part in np.flatnonzero((places != NOTHING) & (places != RISE)):
+                return int(part) * max(1, length // 2) + int(places[part])
+            length //= 2
+        return NOTHING
 
 
-def _split(values: Floats) -> int | None:
-    """Return where a series changes most, if that is more than noise."""
-    count = len(values)
-    noise, middle = _noise(values), float(np.median(values))
-    noise = min(noise, spread(values) or math.inf)
-    cut = np.clip(values, middle - _FAR * noise, middle + _FAR * noise) if noise else values
-    sums = np.cumsum(cut - cut.mean())[:-1]
-    places = np.arange(1, count)
-    balance = np.sqrt(places / count * (1 - places / count))  # without it, changes near an end are moved inward
-    allowed = (places >= _LEAST) & (places <= count - _LEAST)
-    place = int(np.argmax(np.where(allowed, np.abs(sums) / balance, -1.0))) + 1
-    before, after = cut[:place], cut[place:]
-    if np.median(after) == np.median(before):
-        return None
-    residuals = np.concatenate([before - np.median(before), after - np.median(after)])
-    variance, freedom = long_run_variance(residuals)
-    distance = abs(float(sums[place - 1])) / math.sqrt(count)
-    least = _CRITICAL * (1 + _SMALL_SAMPLES / freedom) * math.sqrt(variance)
-    return place if distance > least + 1e-12 else None
+def _without_outliers(values: Floats) -> Floats:
+    """Return values that are near the median of their neighbors; levels keep their edges."""
+    padded = np.pad(values, _NEIGHBORS // 2, mode="edge")
+    middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, _NEIGHBORS), axis=1)
+    most = _FAR * spread(values - middle)
+    return np.clip(values, middle - most, middle + most)
 
 
 def _refined(values: Floats, place: int, length: int) -> int:
@@ -136,13 +146,19 @@ def _refined(values: Floats, place: int, length: int) -> int:
     return begin + int(np.argmin(sums)) + 1
 
 
-def _noise(values: Floats) -> float:
-    """Return the standard deviation of the noise, by the differences of neighbors, which changes of level leave out."""
-    return spread(np.diff(values)) / math.sqrt(2)
+def _rise(steps: Integers, values: Floats, begin: int, end: int) -> Shift:
+    fifth = max(1, (end - begin) // 5)
+    levels = float(np.median(values[begin : begin + fifth])), float(np.median(values[end - fifth : end]))
+    return Shift(int(steps[(begin + end) // 2]), *levels, int(steps[begin]), int(steps[end - 1]), is_rise=True)
+
+
+def _size(shift: Shift, *, relative: bool) -> float:
+    return abs(math.log(shift.after / shift.before) if relative else shift.after - shift.before)
 
 
 def _large(values: Floats, places: list[int], smallest: float) -> list[int]:
     """Leave out the smallest changes until all matter."""
+    places = [*places]
     while len(places) > 2:
         levels = [float(np.median(values[a:b])) for a, b in pairwise(places)]
         gaps = [abs(after - before) for before, after in pairwise(levels)]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LEAST = 0.08
 """The smallest change of the time of a step that is reported, as a fraction."""
+_LEAST_SECONDS = 0.001
+"""And in seconds: steps of microseconds are those of a test, or of a trainer that does nothing."""
 _LARGE = 0.25
 _WARM_UP_STEPS = 1
 
@@ -28,10 +30,11 @@ _Way = Literal["lasts", "lasted", "passed", "trend"]
 """Whether a change lasts until now, lasted until another one, went away again, or came bit by bit."""
 
 
-def step_changes(recorded: RecordedRun) -> list[Shift]:
+def step_changes(recorded: RecordedRun, *, is_live: bool) -> list[Shift]:
     """Return the changes of the time of a step; the first step, which warms up, is left out."""
     times = recorded.step_times
-    return shifts(times.tail(max(0, len(times.steps) - _WARM_UP_STEPS)), LEAST)
+    changes = shifts(times.tail(max(0, len(times.steps) - _WARM_UP_STEPS)), LEAST, is_live=is_live)
+    return [shift for shift in changes if abs(shift.after - shift.before) >= _LEAST_SECONDS]
 
 
 def change(recorded: RecordedRun, changes: list[Shift], stragglers: Sequence[Finding]) -> list[Finding]:
@@ -53,7 +56,7 @@ def _reported(recorded: RecordedRun, changes: list[Shift]) -> list[tuple[Shift, 
         return []
     if (trend := _trend(recorded, changes)) is not None:
         return [(trend, "trend")]
-    last, rest = changes[-1], changes[:-1]
+    last, rest = changes[-1], [shift for shift in changes[:-1] if not shift.is_rise]
     reported: list[tuple[Shift, _Way]] = [(last, "lasts")]
     if rest and abs(math.log(last.after / rest[-1].before)) < math.log1p(LEAST):
         reported, rest = [(rest[-1], "passed")], rest[:-1]
@@ -104,6 +107,8 @@ def _finding(recorded: RecordedRun, shift: Shift, stragglers: Sequence[Finding],
 def _trend(recorded: RecordedRun, changes: list[Shift]) -> Shift | None:
     """Return the last changes as one, if they have the same direction and a straight line fits them as well."""
     same = [changes[-1]]
+    if same[0].is_rise:
+        return same[0]
     for change in reversed(changes[:-1]):
         if (change.after > change.before) != (same[0].after > same[0].before):
             break
