@@ -23,7 +23,7 @@ Python 3.11 and the versions in `.ci/constraints.txt`. A plain `torch` on Linux 
 have NVIDIA's own license. Tools for development and tests are not listed.
 
 The files of `otel-rl report` contain uPlot 1.6.32 with its license, which is MIT. `otel_rl/recorder/secrets/kept.json`
-contains rules of CredSweeper with its license, which is MIT.
+contains rules of CredSweeper and gitleaks with their license, which is MIT, and of Kingfisher (Apache License 2.0).
 
 | package | license | extra |
 |---|---|---|

@@ -34,19 +34,21 @@ def page(text: str) -> str:
     stays = [one.kind for one in texts if one.secret in redact(one.text)[0]]
     hidden = [name for name in names if _KEY not in flatten({name: _KEY}).values()]
     changed = [name for name, values in ordinary.items() if any(_is_changed(name, value) for value in values)]
-    source = json.loads((_ROOT / "otel_rl/recorder/secrets/kept.json").read_text())["about"]["source"].partition(",")[0]
+    about = json.loads((_ROOT / "otel_rl/recorder/secrets/kept.json").read_text())["about"]
     own = sorted({rule.kind for rule in (*KEYS, *ASSIGNED)}, key=str.lower)
-    words = ", ".join(f"`{word}`" for word in WORDS)
+    own_rules = {"rules": len(own), "source": "otel-rl"}
+    sources = "\n".join(f"- {one['rules']} rules of {one['source']}" for one in (*about, own_rules))
+    words = "\n".join(WORDS)
     return (
         f"{before}{_BEGIN}\n| what was tried | number | redacted |\n| --- | ---: | ---: |\n"
         f"| [names of secrets](#names) | {len(names)} | {len(hidden)} |\n"
         f"| [kinds of secrets in texts](#kinds) | {len(texts)} | {len(texts) - len(stays)} |\n"
         f"| [ordinary parameters](#ordinary-parameters) | {len(ordinary)} | {len(changed)} |\n\n"
-        f"The rules are {len(KEPT)} of {source}, {len(own)} of otel-rl, and names that contain\n{words}.\n\n"
+        f"{sources}\n\nTexts are searched for names that contain one of these:\n\n```text\n{words}\n```\n\n"
         f"### Names\n\n{_codes(names)}\n\n"
         f"### Kinds\n\nRedacted: {'; '.join(one.kind for one in texts if one.kind not in stays)}.\n\n"
         f"Not redacted, because nothing in them or before them is fixed: {'; '.join(stays)}.\n\n"
-        f"### Rules\n\n{source}: {'; '.join(sorted((kind for kind, *_ in KEPT), key=str.lower))}.\n\n"
+        f"### Rules\n\nOf other projects: {'; '.join(sorted((kind for kind, *_ in KEPT), key=str.lower))}.\n\n"
         f"otel-rl: {'; '.join(own)}.\n\n"
         "### Ordinary parameters\n\n"
         f"From the configurations of the frameworks, [with their values]({_CONFIGURATIONS}):\n\n"

@@ -43,7 +43,7 @@ _LEARNABLE = re.compile(r"(?!/|\.\.?/|~)(?=.{0,4096}\d)(?=.{0,4096}[^\W\d_]).{12
 _PASSWORD = re.compile(r"://[^\s/:@]{0,128}:([^\s/]{1,256})@")
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]{0,24}PRIVATE KEY")
 _LINE_END = re.compile(r"[\r\n]+|(?:\\[rn])+")
-_BEFORE = re.compile(r"(?:[A-Za-z0-9_.-]+ )?[A-Za-z0-9_.-]*$")
+_BEFORE = re.compile(r"(?:[\w.-]+ )?[\w.-]*$")
 """The rest of a name, and the word before it, as in `api key`."""
 _LONGEST_BEFORE = 48
 _OF_KEYS = re.compile("[0-9A-Z]")

@@ -1,6 +1,6 @@
 """The formats of secrets, as data.
 
-`kept.json` has the rules of CredSweeper, which `.ci/secret_rules` renews; here are those that it lacks. The page
+`kept.json` has the rules of other projects, which `.ci/secret_rules` renews; here are those that they lack. The page
 `docs/reference/redaction.md` lists all of them. Each pattern must take linear time: every repetition is bounded, or
 cannot overlap with what follows it.
 """
@@ -8,8 +8,11 @@ cannot overlap with what follows it.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import NamedTuple
+
+from otel_rl.recorder.secrets.names import OTHER_WORDS
 
 KEPT: list[tuple[str, list[str], str]] = json.loads(Path(__file__).with_name("kept.json").read_bytes())["rules"]
 """Kinds, the fixed texts of which one is in every such secret, and patterns. `words` is the group of the secret."""
@@ -39,15 +42,59 @@ class Assigned(NamedTuple):
     after: str = ""  # the text behind the secret in the example
 
 
+PROGRAMS = (
+    (
+        (
+            "sshpass",
+            "mongosh",
+            "docker login",
+            "podman login",
+            "nerdctl login",
+            "skopeo login",
+            "registry login",
+            "az login",
+        ),
+        "-p ",
+    ),
+    (("mysql", "mysqldump", "mysqladmin", "mariadb", "mariadb-dump", "7z"), "-p"),
+    (("redis-cli",), "-a "),
+    (("redis-cli",), "--pass "),
+    (("swanlab login", "openssl enc"), "-k "),
+    (("ssh-keygen",), "-N "),
+    (("sqlcmd", "zip"), "-P "),
+    (("ldapsearch",), "-w "),
+    (("wandb login", "vault login", "authtoken", "add-authtoken", "rclone obscure"), ""),
+)
+"""Programs, and the option before a password: with a space behind it unless the password follows at once."""
+
+
+def _of_program(programs: tuple[str, ...], option: str) -> Assigned:
+    name = "|".join(map(re.escape, programs))
+    between = rf" (?:[^\n|;&]{{0,200}}? )?{option.strip()}{'[ =]' if option.endswith(' ') else ''}" if option else " "
+    digit = "" if option else r"(?=[^\s\"']{0,64}[0-9])"
+    return Assigned(
+        f"password of {' or '.join(programs)}",
+        (f" {option.lower()}",) if option else programs,
+        rf"((?<![\w-])(?:{name}){between}[\"']?)(?![<{{$%*\[\s\"'-]){digit}[^\s\"'|;&]{{4,256}}",
+        f"{programs[0]} {option}",
+        ("aB3x", 12),
+    )
+
+
 _MIXED = "(?=[A-Z_-]{0,64}[a-z0-9])(?=[A-Za-z_-]{0,64}[0-9])(?=[a-z0-9_-]{0,64}[A-Z])"
 _END = "(?![A-Za-z0-9_-])"
 
 KEYS = (
     Key(
-        "OpenAI and services with its interface",  # keys mix cases and digits, or are hexadecimal
+        "OpenAI and services with its interface",  # keys mix cases and digits, or have 32 small letters and digits
         ("sk-",),
         "(?:(?=[a-z0-9_-]{0,64}[A-Z])(?=[A-Za-z_-]{0,64}[0-9])[A-Za-z0-9_-]{20,}"
-        f"|(?:or-v1-|lf-)?[0-9a-f-]{{32,64}}{_END})",
+        f"|(?:or-v1-|lf-)?[0-9a-f-]{{32,64}}{_END}|(?=[a-z]{{0,31}}[0-9])[a-z0-9]{{32}}{_END})",
+    ),
+    Key(
+        "key that begins with a word for a key",  # not with hexadecimal digits alone: that may be the key of a cache
+        tuple(f"{word}{mark}" for word in ("sk", "api", "key", "secret", "token") for mark in "_-"),
+        f"(?=[A-Za-z]{{0,64}}[0-9])(?=[0-9A-Fa-f]{{0,64}}[G-Zg-z])[A-Za-z0-9]{{24,}}{_END}",
     ),
     Key("Langfuse", ("pk-lf-",), "[0-9a-f-]{36}"),
     Key("Hugging Face, organization", ("api_org_",), "[A-Za-z0-9]{30,}"),
@@ -73,6 +120,22 @@ KEYS = (
     Key("Voyage", ("pa-",), f"{_MIXED}[A-Za-z0-9_-]{{43}}{_END}"),
     Key("Cerebras", ("csk-",), f"[a-z0-9]{{48}}{_END}"),
     Key("Brave Search", ("BSA",), f"{_MIXED}[A-Za-z0-9_-]{{27,28}}{_END}"),
+    Key("Prime Intellect", ("pit_",), f"[0-9a-f]{{64}}{_END}"),
+    Key("Friendli", ("flp_",), "[A-Za-z0-9]{30,}"),
+    Key("Anyscale", ("esecret_", "aph0_"), "[A-Za-z0-9]{20,}"),
+    Key("Chutes", ("cpk_",), r"[0-9a-f]{32}\.[0-9a-f]{32}\.[A-Za-z0-9]{20,}"),
+    Key("Browserbase", ("bb_live_", "bb_test_"), "[A-Za-z0-9_-]{20,}"),
+    Key("CodeSandbox", ("csb_v1_",), "[A-Za-z0-9_-]{20,}"),
+    Key("Vercel", ("vck_", "vcp_"), "[A-Za-z0-9]{24,}"),
+    Key("LlamaCloud", ("llx-",), "[A-Za-z0-9]{40,}"),
+    Key("Lambda", ("secret_",), f"[A-Za-z0-9-]{{1,40}}_[0-9a-f]{{32}}(?:\\.[A-Za-z0-9]{{32}})?{_END}"),
+    Key("Cloudflare", ("cfut_", "cfat_", "cfk_"), "[A-Za-z0-9]{40,}"),
+    Key("Tigris", ("tsec_",), "[A-Za-z0-9_+-]{30,}"),
+    Key("Google, key of a service account", ("AQ.Ab8",), "[A-Za-z0-9_-]{30,}"),
+    Key("Neptune", ("eyJhcGlfYWRkcmVzcyI6",), "[A-Za-z0-9+/]{40,}={0,2}"),
+    Key("Baidu", ("bce-v3/ALTAK-",), "[A-Za-z0-9]{16,32}/[0-9a-f]{40}"),
+    Key("ModelScope", ("ms-",), f"[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}{_END}"),
+    Key("Tencent", ("AKID",), f"{_MIXED}[A-Za-z0-9]{{32}}{_END}"),
     Key(
         "private key in base64",
         ("LS0tLS1CRUdJTi",),
@@ -81,6 +144,8 @@ KEYS = (
 )
 """Keys that begin with a fixed text."""
 
+_QUOTE = r"(?:\\{0,7}[\"']|&(?:quot|apos|#x?[0-9]{2,3});)"
+"""A quotation mark; each JSON text inside of another doubles its backslashes, and HTML spells it."""
 _BREAK = r"(?:[\s\"',]|\\{1,8}[rn\"'])"  # a key in JSON has its line breaks escaped, also twice, or is a list of lines
 _BARE = r"""[^\s"'`<>(){}\[\],;&|\\"""
 
@@ -94,6 +159,15 @@ ASSIGNED = (
         "-----BEGIN PRIVATE KEY-----\n",
         ("aB3x", 64),
         "\n-----END PRIVATE KEY-----",
+    ),
+    Assigned(
+        "private key in PEM, with something before each line",
+        ("-----begin ",),
+        r"(-----BEGIN [A-Z ]{0,24}PRIVATE KEY(?: BLOCK)?-----)(?:\r?\n(?![^\n]{0,100}-----END )[^\n]{0,200}){1,200}"
+        r"(?=\r?\n[^\n]{0,100}-----END [A-Z ]{0,24}PRIVATE KEY)",
+        "INFO -----BEGIN PRIVATE KEY-----\nINFO ",
+        ("aB3x", 64),
+        "\nINFO -----END PRIVATE KEY-----",
     ),
     Assigned(
         "header with a token",
@@ -127,7 +201,8 @@ ASSIGNED = (
     Assigned(
         "password in a URI",
         ("://",),
-        r"(://[^\s/:@\"'<>\[\]{}]{0,128}:)(?![<{$%*\[])[^\s/\"'<>\[\]{}]{1,256}(?=@)",
+        r"(://[^\s/:@\"'<>\[\]{}]{0,128}:)(?![<{$%*\[]|[0-9]{1,5}[/?#])"
+        r"(?:[^\s/\"'<>\[\]{}]{1,256}(?=@)|[^\s\"'<>\[\]{}]{1,256}(?=@[\w.-]{1,253}(?::[0-9]{1,5})?(?![\w.@-])))",
         "postgresql://user:",
         ("aB3x", 12),
         "@host/base",
@@ -181,11 +256,28 @@ ASSIGNED = (
     Assigned(
         "pair of a name and a value",
         ('"value', "'value"),
-        r"([\"'](?:name|key)\\?[\"']\s{0,4}:\s{0,4}\\?[\"'](?P<name>[A-Za-z][A-Za-z0-9_.-]{1,63})\\?[\"']\s{0,4},\s{0,4}"
-        r"\\?[\"']value\\?[\"']\s{0,4}:\s{0,4}\\?[\"'])[^\"'\\]{1,1024}",
+        rf"([\"'](?:name|key){_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE}(?P<name>[A-Za-z][A-Za-z0-9_.-]{{1,63}}){_QUOTE}\s{{0,4}},\s{{0,4}}"
+        rf"{_QUOTE}value{_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE})[^\"'\\]{{1,1024}}",
         '{"name": "DB_PASSWORD", "value": "',
         ("aB3x", 20),
         '"}',
+    ),
+    Assigned(
+        "element of XML",
+        ("</",),
+        r"(<(?P<name>[A-Za-z][A-Za-z0-9_.:-]{1,63})>)(?![\[{$%*])[^\s<>]{4,1024}(?=</)",
+        "<password>",
+        ("aB3x", 12),
+        "</password>",
+    ),
+    Assigned(
+        "row of a table",
+        ("| ", "│", "┃", "<td>"),
+        r"((?:[|│┃]\s{1,32}[`\"']?|<t[dh]>\s{0,8})(?P<word>[A-Za-z][\w.-]{1,63})[`\"']?\s{0,64}(?:[|│┃]|</t[dh]>\s{0,8}<td>)"
+        r"\s{0,8}[`\"']?)(?![<{$%*\[])(?=[^\s|│┃<`\"']{0,128}[0-9])(?=[^\s|│┃<`\"']{6})(?P<value>[^\s|│┃<`\"']{6,1024})",
+        "│ api_key │ ",
+        ("aB3x", 20),
+        " │",
     ),
     Assigned(
         "password in .netrc",
@@ -209,13 +301,15 @@ ASSIGNED = (
         ("aB3x", 12),
         "'",
     ),
+    *(_of_program(*one) for one in PROGRAMS),
     Assigned(
-        "option for a password or key",
-        ("login ", "ssh"),
-        r"((?:sshpass|docker login|podman login|swanlab login|ssh-keygen)"
-        r"(?: (?!-[pkNP] )[^\s-][^\s]{0,64}| -[a-zA-Z]){0,8} -[pkNP][ =]?[\"']?)(?![<{$%*\[\s])[^\s\"']{4,256}",
-        "docker login -u me -p ",
+        "password in a pipe",
+        ("--password-stdin", "sudo -s"),
+        r"((?:echo|printf) (?:-n )?[\"']?)(?![<{$%*\[\s\"'-])[^\s\"'|]{4,256}"
+        r"(?=[\"']? {0,2}\|[^\n|]{0,100}(?:--password-stdin|sudo -S))",
+        "echo ",
         ("aB3x", 12),
+        " | docker login --password-stdin",
     ),
     Assigned(
         "user of curl",
@@ -229,9 +323,9 @@ ASSIGNED = (
 )
 """Values that are recognized by what comes before them."""
 
-WORDS = ("pass", "pwd", "key", "secret", "token", "auth", "_pat")
+WORDS = ("pass", "pw", "key", "secret", "token", "auth", "_pat", *OTHER_WORDS)
 """Words of the names to which texts assign secrets."""
-_IS = r"(?::=|=>|=|:|(?<=\s)(?i:is)\b:?|(?<=[\"']),(?=\s?b?\\?[\"']))"
+_IS = r"(?::=|=>|=|:|\uff1a|(?<=\s)(?i:is)\b:?|(?<=[\"';]),(?=\s?b?(?:\\{0,7}[\"']|&)))"
 
 
 def assigned_to(word: str) -> str:
@@ -240,8 +334,8 @@ def assigned_to(word: str) -> str:
     The word is in a name, which decides with the value. Calls, indices and attributes do not match: these are code.
     """
     return (
-        rf"((?P<word>{word}[A-Za-z0-9_-]{{0,16}})\\?[\"']?\s{{0,8}}{_IS}\s{{0,8}}b?"
-        rf"(?:\\?[\"'](?![<{{$%*.\[(])(?=[A-Za-z_]{{0,128}}[^A-Za-z_\s\"'\\])(?=[^\s\"'\\]{{4}})"
-        rf"|(?![<{{$%*.\[(=]|\w{{1,64}}[(\[]|[A-Za-z_]\w{{0,64}}\.[A-Za-z_])(?={_BARE}0-9]{{0,128}}[0-9])(?={_BARE}]{{6}})))"
-        rf"(?P<value>(?<=[\"'])[^\s\"'\\]+|{_BARE}]+)"
+        rf"((?P<word>{word}[\w-]{{0,16}}){_QUOTE}?\s{{0,8}}{_IS}\s{{0,8}}b?"
+        rf"(?:{_QUOTE}(?![<{{$%*.\[(])(?=[A-Za-z_]{{0,128}}[^A-Za-z_\s\"'\\&])(?=[^\s\"'\\]{{4}})"
+        rf"|(?![<{{$%*.\[(=&]|\w{{1,64}}[(\[]|[A-Za-z_]\w{{0,64}}\.[A-Za-z_])(?={_BARE}0-9]{{0,128}}[0-9])(?={_BARE}]{{6}})))"
+        rf"(?P<value>(?<=[\"';])[^\s\"'\\&]+|{_BARE}]+)"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
+_WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")
 KEYS = "api|access|secret|private|signing|encryption|subscription|ssh|deploy|webhook"
 """Words before "key" that make it a secret."""
 TOKENS = (
@@ -17,10 +17,18 @@ ACCOUNTS = (
     "mail|email|ftp|sftp|ssh|ldap|proxy|http|https|registry|docker|vault|minio|wifi|vnc|sudo|key|keystore|cert|ssl|tls"
 )
 """Words before "pass" that make it a password: alone it is a word of RL, as in `num_pass` and `forward_pass`."""
+OTHER_WORDS = (
+    "kennwort", "schlüssel", "contrase", "clave", "senha", "wachtwoord", "hasło", "lösenord", "şifre", "jelszó",
+    "пароль", "ключ", "密码", "密碼", "密钥", "密鑰", "口令", "令牌", "パスワード", "秘密鍵", "비밀번호",
+    "khẩu", "סיסמה", "المرور",
+)  # fmt: skip
+"""Words for a password or a key in other languages, or how these begin."""
+_OTHER_NAMES = "geheim|zugangsdaten|haslo|parola|sifre|salasana|heslo|adgangskode|kata_sandi|passwort|secreto"
 SECRET_NAMES = (
+    rf"({'|'.join(OTHER_WORDS)}|{_OTHER_NAMES})\w{{0,6}}$|(^|_)de_passe$|palavra_passe$|cl[eé]_api$|token_de_acceso$",
     rf"(^|_)(({KEYS})_?)+keys?(_(id|pem|base|data|secret))?$|apikeys?$",
     r"secrets?(_(access_)?keys?(_base)?|_values?|_tokens?)?$",
-    r"passw(or)?ds?(_hash)?$|(^|_)(pwd|passphrases?|passcode)$|[a-z]passphrase$",
+    r"passw(or)?ds?(_hash)?$|(^|_)(pwd?|passphrases?|passcode)$|[a-z]passphrase$|(^|_)(seed|recovery)_phrase$|mnemonic$",
     rf"(^|_)({ACCOUNTS})_?pass$",
     r"credentials?(_json)?$|(^|_)creds$",
     r"(^|_)(auth(orization|entication)?(_headers?)?|(set_)?cookies?|cookie_jar|connection_strings?|dsn)$",
@@ -32,13 +40,14 @@ SECRET_NAMES = (
 DOUBTFUL_NAMES = (
     r"[a-z0-9]_?keys?$(?<!public_key)(?<!cache_key)(?<!hash_key)(?<!object_key)(?<!partition_key)",
     r"(^|_)((key|tokens?)_(data|id|values?)|secret_id|auth_config|webhooks?(_ur[il])?)$|tokens?$",
-    r"(^|_)(signature|assertion|verifier|jwt|bearer|pass|pat|pem|psk|sas|session|session_cookie)$",
+    r"(^|_)(signature|assertion|verifier|jwt|bearer|pass|pat|pem|psk|sas|session|session_cookie|csrf|xsrf|otp|id_rsa)$",
+    r"(^|_)(sas_ur[il]|conn_?str|hook_ur[il]|sa_json|dockerconfigjson|salt|pepper|mfa_seed|sk)$",
     r"(^|_)(tokens|keys|secrets)_[a-z0-9]+$",
 )
 """Patterns of names whose values are secrets only if they look like keys. A service need not be listed."""
 _SECRET = re.compile("|".join(f"(?:{pattern})" for pattern in SECRET_NAMES))
 _DOUBTFUL = re.compile("|".join(f"(?:{pattern})" for pattern in DOUBTFUL_NAMES))
-_SESSION = re.compile(r"(^|_)session_id$")
+_SESSION = re.compile(r"(^|_)session_?id$")
 _LONGEST_IDENTITY = 36
 """The number of characters of a UUID: a longer id of a session is a cookie's."""
 _WANDB = re.compile(r"(^|_)wandb(_|$)(?!.*(commit|sha|hash|rev|version))")
@@ -53,6 +62,18 @@ _HARMLESS = re.compile(
     re.DOTALL,
 )
 _DIRECTORY = re.compile(r"(^|_)pwd$")
+_PLACEHOLDER = re.compile(
+    r"token-abc123|(?:sk-)?(?:x{2,}|ollama|vllm|sglang|local(?:host)?"
+    r"|(?:no|not|none|any|fake|mock|demo)(?:[-_ ][a-z]{2,12}){0,4})"
+    r"|sk(?:-[a-z]{2,12}){2,5}"
+)
+"""A key for a server that asks for none, as manuals have it."""
+_OF_A_KEY = re.compile(r"keys?$|tokens?$")
+_REFERENCE = re.compile(
+    r"(?i:env|file|vault|secrets?|arn|projects)[:/].*|os\.(?:environ|getenv).*|.*\.(?:json|ya?ml|toml|pem|key|crt|txt)"
+)
+"""A text that says where a secret is."""
+_PATH = re.compile(r"(?:(?:~|\.{1,2})?/|[a-z][a-z0-9+.-]{1,16}://)[^\s@?#:]*")
 _KEY = re.compile(r"(?=.{0,128}[0-9])(?=.{0,128}[A-Za-z])[^\s()<>{}\[\]$|\"']{12,}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _WORD = re.compile(r"[A-Za-z](?=[a-z]{0,20}[aeiouy])[a-z]{3,20}")
@@ -114,8 +135,8 @@ def is_random(text: str) -> bool:
 def is_harmless(value: object, name: str = "") -> bool:
     """Return whether a value cannot be a secret, whatever its name is.
 
-    Booleans, numbers of at most 10 digits, nothing, and placeholders are harmless, also as texts. So is an absolute
-    path whose name ends in "pwd": it is the working directory.
+    Booleans, numbers of at most 10 digits, nothing, and placeholders are harmless, also as texts. So are paths, and
+    texts that say where a secret is.
     """
     if value is None or isinstance(value, (bool, float)) or (isinstance(value, (list, tuple, dict)) and not value):
         return True
@@ -123,5 +144,19 @@ def is_harmless(value: object, name: str = "") -> bool:
         return -_LARGEST_NUMBER <= value <= _LARGEST_NUMBER
     if not isinstance(value, str):
         return False
-    is_directory = value.startswith("/") and _DIRECTORY.search(words_of(name)) is not None
-    return is_directory or _HARMLESS.fullmatch(value) is not None
+    words = words_of(name)
+    if value.startswith("/") and _DIRECTORY.search(words):
+        return True
+    return _HARMLESS.fullmatch(value) is not None or _is_a_place(value) or _is_placeholder(value, words)
+
+
+def _is_placeholder(value: str, name: str) -> bool:
+    """Return whether a value of a key is a placeholder; a password may be such words."""
+    return _OF_A_KEY.search(_NUMBER.sub("", name)) is not None and _PLACEHOLDER.fullmatch(value) is not None
+
+
+def _is_a_place(value: str) -> bool:
+    """Return whether a value is the path, URL or name of where a secret is, without a part that looks like a key."""
+    if _PATH.fullmatch(value) is None and _REFERENCE.fullmatch(value) is None:
+        return False
+    return not any(_KEY.fullmatch(part) and is_random(part) for part in value.split("/"))

@@ -45,17 +45,20 @@ _PIVOTS = ("_", "-", ".", ":", "=", "")
 
 def _by_pivot(rules: Iterable[Rule]) -> dict[str, list[str]]:
     """Return the starts by a character that they have: most are not looked for in a text without that character."""
-    starts = dict.fromkeys(rule.start for rule in rules)
+    starts = [start for start in dict.fromkeys(rule.start for rule in rules) if start.isascii()]
     return {pivot: [one for one in starts if pivot == next(filter(one.count, _PIVOTS), "")] for pivot in _PIVOTS}
 
 
 _KEY_STARTS, _VALUE_STARTS = _by_pivot(KEY_RULES), _by_pivot(VALUE_RULES)
+_OTHER_STARTS = {"": [start for start in dict.fromkeys(rule.start for rule in VALUE_RULES) if not start.isascii()]}
+"""Words of other languages: most texts are ASCII, and these are not looked for in them."""
 _compiled: dict[str, list[re.Pattern[str]]] = {}
 
 
 def patterns_for(text: str, long_words: str) -> list[re.Pattern[str]]:
     """Return the patterns of the starts that a text has; keys are looked for in its long words alone."""
-    starts = _in(text.lower(), _VALUE_STARTS)
+    small = text.lower()
+    starts = _in(small, _VALUE_STARTS) + ([] if small.isascii() else _in(small, _OTHER_STARTS))
     if long_words:
         starts = _in(long_words, _KEY_STARTS) + starts
     return [pattern for start in starts for pattern in _compiled.get(start) or _compile(start)]

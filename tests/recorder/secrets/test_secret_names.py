@@ -35,6 +35,13 @@ HEXADECIMAL = "0a1b2c3d4e" * 4
         ("token_value", 0.5),
         ("wandb_commit", HEXADECIMAL),
         ("tokens.prompt", 512),
+        *(("api_key", one) for one in ("sk-no-key-required", "not-needed", "token-abc123", "ollama", "sk-xxxx")),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "/home/me/.config/gcloud/account.json"),
+        ("aws_credentials", "s3://runs/credentials"),
+        ("ssh_key", "~/.ssh/id_ed25519"),
+        ("wandb_secret", "projects/rl/secrets/wandb/versions/1"),
+        ("password", "env:DB_PASSWORD"),
+        ("run_name", "sk-learn-baseline-20260101-lr3e5"),
     ],
 )
 def test_harmless(name: str, value: Any) -> None:
@@ -127,3 +134,24 @@ def test_command_line() -> None:
 def test_words_are_no_key(text: str) -> None:
     """Words that begin like a key stay."""
     assert redact(text) == (text, 0)
+
+
+@pytest.mark.parametrize(
+    "value", ["hunter", "correct-horse-battery", "/q7XbR2mK9vLw4TzP8/x", "https://x/q7XbR2mK9vLw4TzP8"]
+)
+def test_a_password_like_a_word_or_a_path(value: str) -> None:
+    """A password may be words; a path with a part that looks like a key is not harmless."""
+    assert flatten({"db_password": value}) == {"db_password": REDACTED}
+
+
+def test_texts_with_columns_and_addresses() -> None:
+    """Tables of metrics, tags of chats, and ports of addresses stay."""
+    for text in (
+        "| token | logprob |\n|---|---|\n| hello | -0.25 |",
+        "│ key │ value │\n│ loss │ 0.1234567 │",
+        "<|im_start|>user\nIs 8 | 4 a pass?<|im_end|>",
+        "http://engine:8000/v1/models sent by me@example.com",
+        "mysql -h db -P 3306 -u me runs",
+        "docker run -p 8000:8000 image",
+    ):
+        assert redact(text) == (text, 0)
