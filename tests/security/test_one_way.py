@@ -59,6 +59,7 @@ _TOOL = "a tool for maintainers, with their own files"
 _ALLOWED = {
     "makes": {
         "otel_rl/cli/late/plain.py": "a temporary directory of mode 0700",
+        "otel_rl/look/reader/plain_paths.py": "links, in a private directory of mode 0700",
         "otel_rl/testing.py": "inside of a temporary directory of mode 0700",
         "otel_rl/recorder/files/file_systems.py": "a probe, in a directory that was examined",
         "otel_rl/serve/verbs/token.py": "a file of the user, of mode 0600",
@@ -107,6 +108,7 @@ _ALLOWED = {
         "otel_rl/recorder/directory/births.py": "a part in a private directory",
         "otel_rl/serve/verbs/stack.py": "links, in a directory that was examined",
         "otel_rl/look/export/from_atif.py": "a draft, in the directory of a new run",
+        "otel_rl/look/reader/plain_paths.py": "links that this process has made",
         "exporters/otel_rl_exporters/jsonl.py": _RUN,
         **dict.fromkeys(
             (
@@ -139,6 +141,7 @@ _SHARED_PLACES = {
             ),
             *("otel_rl/recorder/directory/claims.py", "otel_rl/recorder/trainer/opening.py"),
             "otel_rl/look/reader/runs.py",
+            "otel_rl/look/reader/plain_paths.py",
         ),
         "`otel-rl-UID/`",
     ),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from otel_rl.look.reader.plain_paths import plain
 from otel_rl.look.reader.valid import literal
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 # The order counts: `allowed_paths` cannot be changed without external access, and nothing once the settings are locked.
 # An empty `temp_directory`, since DuckDB would otherwise spill into `.tmp` of the working directory.
 _SETTINGS = """
-SET memory_limit = '1GB'; SET threads = 2; SET temp_directory = ''; SET max_expression_depth = 200;
+SET home_directory = '/'; SET memory_limit = '1GB'; SET threads = 2; SET temp_directory = '';
+SET max_expression_depth = 200;
 SET python_enable_replacements = false; SET autoinstall_known_extensions = false; SET autoload_known_extensions = false;
 SET allowed_paths = [{paths}]; SET enable_external_access = false; SET lock_configuration = true
 """
@@ -31,7 +33,7 @@ _IN_PLACE_OF_TABLES = {"range", "generate_series", "unnest", "json_each", "json_
 
 def lock(connection: duckdb.DuckDBPyConnection, paths: Iterable[Path]) -> None:
     """Let a database read these files, and nothing else, for good."""
-    connection.execute(_SETTINGS.format(paths=", ".join(literal(str(path)) for path in paths)))
+    connection.execute(_SETTINGS.format(paths=", ".join(literal(plain(path)) for path in paths)))
 
 
 def selected(connection: duckdb.DuckDBPyConnection, query: str, most: int) -> duckdb.DuckDBPyRelation:

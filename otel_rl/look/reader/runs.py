@@ -14,6 +14,7 @@ from arro3.core import Table as Arrow
 
 from otel_rl.cli.late.plain import Plain
 from otel_rl.look.reader.locked import lock, selected
+from otel_rl.look.reader.plain_paths import plain
 from otel_rl.look.reader.result import Result
 from otel_rl.look.reader.shown import COUNTS, html_of
 from otel_rl.look.reader.snapshot import Folder, Snapshot
@@ -197,7 +198,7 @@ class _Reader:
             OSError: The file cannot be written, or one was deleted meanwhile since the run goes on.
         """
         with self._spilling(query) as database, draft_of(file) as draft:
-            database.execute(f"COPY ({query}) TO {literal(str(draft))} ({options})")
+            database.execute(f"COPY ({query}) TO {literal(plain(draft))} ({options})")
             return int(database.fetchall()[0][0])
 
     def stream(self, query: str) -> Iterator[list[tuple[Any, ...]]]:

@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from otel_rl.recorder.archive.tables import TABLES
+from otel_rl.recorder.errors.sinks import one_line
 
 if TYPE_CHECKING:
     from otel_rl.look.reader.result import Result
@@ -26,7 +27,8 @@ def html_of(place: Place, counts: Result) -> str:
         for table in TABLES
     )
     last = f", the last is {int(firsts['last']):,}" if firsts["number"] else ""
-    title = f"<b>{escape(place.project)} · {escape(place.name)}</b>: {int(firsts['number']):,} steps{last}"
+    names = escape(one_line(f"{place.project} · {place.name}"))
+    title = f"<b>{names}</b>: {int(firsts['number']):,} steps{last}"
     head = "<tr><th>table</th><th>lines</th><th>of</th></tr>"
-    how = f"<code>otel_rl.report({escape(repr(str(place.path)))})</code> shows its report."
+    how = f"<code>otel_rl.report({escape(ascii(str(place.path)))})</code> shows its report."
     return f"<div><p>{title}</p><table>{head}{lines}</table><p>{how}</p></div>"

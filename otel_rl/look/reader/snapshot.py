@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from otel_rl.look.reader.plain_paths import plain
+from otel_rl.look.reader.schema import fault_of
 from otel_rl.look.reader.valid import literal
 from otel_rl.recorder.archive import files
 from otel_rl.recorder.archive.columns import steps_in
@@ -96,7 +99,7 @@ class Snapshot:
         if chosen:
             paths, names = (
                 ", ".join(literal(text) for text in texts)
-                for texts in ([str(file.path) for _, file in chosen], [folder.machine for folder, _ in chosen])
+                for texts in ([plain(file.path) for _, file in chosen], [folder.machine for folder, _ in chosen])
             )
             origins = ", ".join(str(folder.origin) for folder, _ in chosen)
             number = "[(file_index + 1)::BIGINT]"
@@ -133,8 +136,8 @@ def _intact(place: Path, table: ArchiveTable, steps: Sequence[range] | None) -> 
     damaged: list[Path] = []
     chosen = files.covering(every)
     with ThreadPoolExecutor() as pool:  # neither reading nor a checksum holds the interpreter
-        list(pool.map(_is_intact, chosen))
-    while bad := [file for file in chosen if not _is_intact(file)]:
+        list(pool.map(partial(_is_intact, table), chosen))
+    while bad := [file for file in chosen if not _is_intact(table, file)]:
         damaged += (file.path for file in bad)
         every = [file for file in every if file not in bad]
         chosen = files.covering(every)  # young files may have what a damaged sealed one lost
@@ -180,7 +183,7 @@ def _every(place: Path, table: ArchiveTable) -> list[File]:
     return [*young, *files.listed(place / table.name)]
 
 
-def _is_intact(file: File) -> bool:
+def _is_intact(table: ArchiveTable, file: File) -> bool:
     stat = file.path.lstat()
     # The time of change, which copies cannot set as they do that of modification: a file with another content is read
     # again.
@@ -188,6 +191,8 @@ def _is_intact(file: File) -> bool:
     if key not in _checked:
         try:
             files.check(file)
+            if fault := fault_of(table, file.path):
+                raise files.DamagedError(f"{file.path} is not a file of {table.name}: {fault}")
             _checked[key] = True
         except (files.DamagedError, PermissionError) as error:
             logger.warning("%s; it is left out", error)

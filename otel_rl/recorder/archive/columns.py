@@ -6,6 +6,7 @@ import io
 import os
 import re
 from array import array
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,9 @@ _NOTES_BYTES = 4096
 """Bytes at the end of a file with its notes; of the footer, only the order of each column's values is behind them."""
 _STEPS_NOTE = "steps"
 """The note with the first and the last step of a file of messages, by which most files need not be read."""
+_MAGIC = b"PAR1"
+LARGEST = 3 << 61
+"""The largest integer of a column, as a time in the year 2189: a time with a duration has to fit into 64 bits."""
 _KEYS = {"b": DataType.int8(), "h": DataType.int16(), "i": DataType.int32()}
 """The types of places in arrays of Python, and in columns."""
 
@@ -145,8 +149,12 @@ def from_parquet(table: ArchiveTable, data: bytes) -> RecordBatch:
     Raises:
         ValueError: It is not a file of the table.
     """
-    read = read_parquet(io.BytesIO(data), batch_size=1 << 20).read_all()
+    with _refusing(table, data):
+        read = read_parquet(io.BytesIO(data), batch_size=1 << 20).read_all()
     _check(table, read.schema)
+    for column in table.columns:
+        if not column.can_be_null and read.column(column.name).null_count:
+            raise ValueError(f"not a file of {table.name}: column {column.name} has missing values")
     names = set(read.column_names)
     arrays: dict[str, Any] = {
         column.name: read.column(column.name).combine_chunks().cast(_TYPES[column.kind])
@@ -163,9 +171,24 @@ def batches_in(table: ArchiveTable, data: bytes, lines: int) -> Iterator[RecordB
     Raises:
         ValueError: It is not a file of the table.
     """
-    reader = read_parquet(io.BytesIO(data), batch_size=lines)
+    with _refusing(table, data):
+        reader = read_parquet(io.BytesIO(data), batch_size=lines)
     _check(table, reader.schema)
     yield from reader
+
+
+@contextmanager
+def _refusing(table: ArchiveTable, data: bytes) -> Iterator[None]:
+    """Raise `ValueError` for a file that the library cannot read. It panics, and prints so, if the frame is wrong."""
+    footer = int.from_bytes(data[-8:-4], "little")
+    try:
+        if not data.startswith(_MAGIC) or not data.endswith(_MAGIC) or footer > len(data) - 3 * len(_MAGIC):
+            raise ValueError("no frame")
+        yield
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise ValueError(f"not a file of {table.name}: it is not Parquet that can be read") from error
+        raise
 
 
 def _check(table: ArchiveTable, schema: Schema) -> None:
@@ -224,7 +247,16 @@ def note_in(path: Path, name: str) -> str:
     return end[note.end() : note.end() + note[1][0]].decode(errors="replace") if note else ""
 
 
-def columns_in(batch: RecordBatch) -> Columns:
-    """Return the values of columns by their names."""
+def columns_in(table: ArchiveTable, batch: RecordBatch) -> Columns:
+    """Return the values of a table's columns by their names.
+
+    Raises:
+        ValueError: An integer is out of range.
+    """
     columns: dict[str, Any] = {name: batch.column(name).to_pylist() for name in batch.column_names}
+    for column in table.columns:
+        if column.kind == "int64":
+            values = list(filter(None, columns[column.name]))
+            if max(max(values, default=0), -min(values, default=0)) > LARGEST:
+                raise ValueError(f"not a file of {table.name}: column {column.name} has a number that is out of range")
     return columns

@@ -115,8 +115,20 @@ def _read(column: Column, field: _Field, values: Sequence[Any]) -> Sequence[Any]
     if column.kind != "json" or field.type is str:
         return values if None not in values else [field.default() if value is None else value for value in values]
     if get_origin(field.type) is dict:
-        return [field.default() if text is None else decoded(text) for text in values]
+        return [field.default() if text is None else _object(text) for text in values]
     return [field.default() if text is None else msgspec.convert(decoded(text), field.type) for text in values]
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Return the object of a JSON text.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    value = decoded(text)
+    if not isinstance(value, dict):
+        raise ValueError("a JSON text is not an object")
+    return value
 
 
 def items_of(columns: Mapping[ArchiveTable, Columns]) -> Iterator[Item]:

@@ -11,6 +11,7 @@ from otel_rl.recorder.archive.kept import kept
 from otel_rl.recorder.archive.lines import items_of
 from otel_rl.recorder.archive.tables import KINDS
 from otel_rl.recorder.archive.thinning import Thinner
+from otel_rl.recorder.errors import UNDECODABLE
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.files.modes import make_directory
 
@@ -172,11 +173,11 @@ def read(place: Path, tables: tuple[ArchiveTable, ...], file: File) -> list[Item
     """Return the items of a range of files; none, with a warning, if one of them is damaged or gone."""
     try:
         columns = {
-            table: columns_in(from_parquet(table, files.read(_of_range(place, table, file)))) for table in tables
+            table: columns_in(table, from_parquet(table, files.read(_of_range(place, table, file)))) for table in tables
         }
         return [*items_of(columns)]
-    except (OSError, ValueError) as error:
-        logger.warning("%s", error)
+    except (OSError, TypeError, ArithmeticError, *UNDECODABLE) as error:
+        logger.warning("%s: %s", file.path, error)
         return []
 
 

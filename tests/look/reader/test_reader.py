@@ -410,10 +410,10 @@ def test_damage_brings_no_void_rows_back(tmp_path: Path) -> None:
 
 def test_files_of_other_versions(tmp_path: Path) -> None:
     """A column that an older version did not write is missing in its lines; one of a newer version is left out."""
-    archived(tmp_path, [Row(1, 1, {"x": 1.0}), Row(2, 2, {"x": 2.0})], saves=[True] * 2)
+    archived(tmp_path, [Row(1, 1, {"x": 1.0}), Row(2, 2, {"x": 2**60 + 1})], saves=[True] * 2)
     older, newer = files.listed(tmp_path / "archive" / "local" / "tail" / "rows")
     of_older, of_newer = (from_parquet(ROWS, files.read(file)) for file in (older, newer))
-    of_older = of_older.select([name for name in of_older.column_names if name != "place"])
+    of_older = of_older.select([name for name in of_older.column_names if name != "exact"])
     of_newer = of_newer.append_column("newer", of_newer.column("step"))
     for file, batch in ((older, of_older), (newer, of_newer)):
         file.path.unlink()
@@ -421,8 +421,8 @@ def test_files_of_other_versions(tmp_path: Path) -> None:
     found = otel_rl.open_run(tmp_path).rows("x")
 
     assert found.columns == [*(column.name for column in ROWS.columns), "machine"]
-    assert found["place"].tolist() == [None, 0]
-    assert found["value"].tolist() == [1.0, 2.0]
+    assert found["exact"].tolist() == [None, str(2**60 + 1)]
+    assert found["value"].tolist() == [1.0, 2.0**60]
 
 
 def test_a_writer_that_was_killed_between_two_tables(tmp_path: Path) -> None:
