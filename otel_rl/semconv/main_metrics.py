@@ -51,6 +51,10 @@ Topic = Literal[
 """The quantity that a metric measures."""
 
 
+_ANY_NAME = ("rl.sample.score",)
+"""Metrics that a dialect reads any name under a prefix as."""
+
+
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A metric of the registry."""
 
@@ -125,7 +129,7 @@ def _names(entry: MainMetric, readings: Sequence[tuple[str, Reading | None]]) ->
         if matching:
             matching.sort(key=lambda named: (len(named[1].attributes), named[1].alias, len(named[0])))
             return tuple(name for name, _ in matching[: entry.most])
-    unknown = [name for name, reading in readings if reading is None]
+    unknown = [name for name, reading in readings if reading is None or reading.metric in _ANY_NAME]
     for word in entry.words:
         of_word = sorted((name for name in unknown if _last(name) == word), key=len)
         if of_word:

@@ -56,7 +56,7 @@ def test_observations_are_found_by_their_mean() -> None:
 
 def test_parts_of_a_reward_of_an_own_loop() -> None:
     """By their shape; statistics, evaluations and models of a reward are left out."""
-    parts = ["format_reward", "reward/accuracy", "reward_tests", "rewards/parts/style"]
+    parts = ["format_reward", "loop/reward/tone", "reward/accuracy", "reward_tests", "rewards/parts/style"]
     others = [
         "reward",
         "reward/std",

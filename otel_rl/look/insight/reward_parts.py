@@ -18,6 +18,11 @@ _AIMS = re.compile(
     re.IGNORECASE,
 )
 """Names of parts that say whether the task is solved; others say how."""
+_FORMS = re.compile(
+    r"format|length|brevity|style|xml|tags?\b|struct|think|language|tone|count|json|syntax|template|polite|bonus",
+    re.IGNORECASE,
+)
+"""Names of parts that say how it is solved."""
 _EARNED = 0.95
 """Part of a highest value of 1 from which on nearly every completion earns a part."""
 
@@ -50,8 +55,9 @@ def paid_reward(reward: Series, parts: Mapping[str, Series]) -> PaidReward | Non
         # Better answers at the cost of a bonus are a trade that the weights allow.
         misses = any(map(_is_aim, fallen)) or not any(map(_is_aim, risen))
         return PaidReward(_moves(risen, parts), _moves(fallen, parts), {}, misses)
-    stays = {name: course.end for name, course in courses.items() if _is_aim(name) and _can_rise(course)}
-    pays_all = len(reward.values) >= LEAST_STEPS_FLAT and total.rises and not any(map(_is_aim, risen))
+    aims = [*filter(_is_aim, courses)] or [name for name in courses if not _FORMS.search(name)]
+    stays = {name: course.end for name, course in courses.items() if name in aims and _can_rise(course)}
+    pays_all = len(reward.values) >= LEAST_STEPS_FLAT and total.rises and not any(name in aims for name in risen)
     return PaidReward(_moves(risen, parts), {}, stays, misses_aim=True) if pays_all and stays else None
 
 

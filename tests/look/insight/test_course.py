@@ -84,6 +84,7 @@ EARNED = series([0.5 + 0.03 * (step % 3) if step < 120 else 1.0 for step in rang
         ({"tests_reward": jump(0.6, 0.3), "length_reward": course(lambda step: step / 300)}, {"tests_reward"}),
         ({"rewards/a/mean": jump(0.5, 0.1), "rewards/b/mean": jump(0.1, 0.9)}, {"rewards/a/mean"}),
         ({"reward/accuracy": course(lambda _: 0.3), "reward/format": EARNED}, set[str]()),
+        ({"reward/helpful": course(lambda _: 0.3), "reward/length": EARNED}, set[str]()),
     ],
 )
 def test_a_reward_that_is_paid_for_something_else(parts: dict[str, Series], fallen: set[str]) -> None:
@@ -104,6 +105,7 @@ def test_a_reward_that_is_paid_for_something_else(parts: dict[str, Series], fall
         {"reward/accuracy": course(lambda step: 0.3 + step / 600), "reward/length": course(lambda s: -s / 3000)},
         {"reward/accuracy": course(lambda _: 0.99, noise=0.001), "reward/format": jump(0.2, 0.98)},
         {"reward/a": jump(0.3, 0.6), "reward/b": jump(0.2, 0.5)},
+        {"reward/a": jump(0.3, 0.6), "reward/b": course(lambda _: 0.2)},
         {"reward/accuracy": course(lambda step: 0.3 + step / 600), "reward/brevity": course(lambda s: 0.9 - s / 600)},
     ],
 )

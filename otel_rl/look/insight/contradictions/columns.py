@@ -18,6 +18,9 @@ _OTHERS = re.compile(r"(?:^|[._/])(?:val|eval|validation|test|critic|ref|referen
 """Parts of names of parameters and metrics of something else than the training of the policy."""
 
 
+_COEFFICIENTS = ("_coef", "_coeff", "_coefficient")
+
+
 class Shape(NamedTuple):
     """A set of names: what their words are."""
 
@@ -92,6 +95,10 @@ class Columns:
             for name, value in self._parameters.items()
             if _last(name) in names and isinstance(value, int | float) and not isinstance(value, bool)
         }
+
+    def coefficients(self) -> dict[str, float]:
+        """Return the parameters whose names end as those of coefficients."""
+        return self.numbers(*(name for name in map(_last, self._parameters) if name.endswith(_COEFFICIENTS)))
 
     def number(self, *names: str) -> float | None:
         """Return the largest of such parameters; `None` if none was recorded."""

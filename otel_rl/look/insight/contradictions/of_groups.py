@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
-from otel_rl.look.insight.contradictions.contradiction import Contradiction
+from otel_rl.look.insight.contradictions.columns import AlignedRows, words_of
+from otel_rl.look.insight.contradictions.contradiction import Contradiction, of_rows
 from otel_rl.look.insight.contradictions.groups import rows_of
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from otel_rl.look.insight.contradictions.columns import Columns
     from otel_rl.look.insight.contradictions.groups import CompletionGroup
@@ -33,14 +34,19 @@ _UNRELATED, _OPPOSITE = 0.1, -0.5
 """Correlations of advantages and rewards of a group, below which they do not follow, and are against, each other."""
 
 
+_ADVANTAGES = frozenset(("advantage", "advantages", "adv"))
+_OFF_IN_STEPS = 0.02
+_BASELINE = "Check the baseline: it has to be the mean reward of all completions of the same prompt."
 _NO_TOKENS = "Check what counts the tokens: completions without any cannot earn different rewards."
 
 
 def advantages_off_center(columns: Columns) -> Contradiction | None:
     """The advantages of a group have the mean 0 where GRPO or RLOO is recorded."""
     estimator, groups = _estimator(columns), _judged(columns)
-    if not estimator or len(groups) < _LEAST:
+    if not estimator:
         return None
+    if len(groups) < _LEAST:
+        return _off_center_in_steps(columns, estimator)
     off = [group for group in groups if abs(group.advantages.mean()) > _OFF * float(np.ptp(group.advantages))]
     if len(off) < _MOSTLY * len(groups):
         return None
@@ -52,8 +58,38 @@ def advantages_off_center(columns: Columns) -> Contradiction | None:
         "advantages",
         f"Advantages of a group do not have the mean 0, as {estimator} makes them: it is ±{wording.number(size)}"
         f" in {wording.integer(len(off))} of {wording.count(len(groups), 'group')}{cause}.",
-        "Check the baseline: it has to be the mean reward of all completions of the same prompt.",
+        _BASELINE,
     )
+
+
+def wanted(names: Iterable[str]) -> list[str]:
+    """Return the names that these rules read, without the main metrics."""
+    return [name for name in names if words_of(name) & _ADVANTAGES or name.endswith("/count")]
+
+
+def _off_center_in_steps(columns: Columns, estimator: str) -> Contradiction | None:
+    """Judge the advantages of all completions of a step, where there is one for each reward."""
+    for mean in (name for name in columns.names if words_of(name) >= {"mean"} and words_of(name) & _ADVANTAGES):
+        base = mean.removesuffix("mean")
+        count, deviation = f"{base}count", f"{base}std"
+        rewards = [f"{name.removesuffix('mean')}count" for name in columns.of_topic("reward") if name.endswith("/mean")]
+        if not {count, deviation, *rewards[:1]} <= {*columns.names} or not rewards:
+            continue
+        rows = columns.rows(mean, deviation, count, rewards[0])
+        means, deviations, numbers, of_rewards = rows.values
+        if len(means) < _LEAST or not np.array_equal(numbers, of_rewards):
+            continue  # they are of tokens, or of a part
+        off = np.abs(means) > _OFF_IN_STEPS * deviations
+        if off.mean() >= _MOSTLY:
+            return of_rows(
+                (mean, deviation),
+                AlignedRows(rows.steps, rows.values[:2]).where(off),
+                f"Advantages do not have the mean 0, as {estimator} makes them: {mean} is"
+                f" ±{wording.number(float(np.median(np.abs(means[off]))))} in {wording.integer(int(off.sum()))}"
+                f" of {wording.count(len(means), 'step')}.",
+                _BASELINE,
+            )
+    return None
 
 
 def advantages_against_rewards(columns: Columns) -> Contradiction | None:

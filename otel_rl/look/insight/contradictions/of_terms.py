@@ -9,18 +9,16 @@ import numpy as np
 from msgspec.structs import replace
 
 from otel_rl import semconv
-from otel_rl.look.insight.contradictions.columns import Shape
 from otel_rl.look.insight.contradictions.contradiction import Contradiction, of_rows
 from otel_rl.look.insight.course import course_of
-from otel_rl.look.insight.series import Series
 from otel_rl.look.insight.troubles import ENGINE_GAP
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-    from otel_rl.look.insight.contradictions.columns import AlignedRows, Columns
-    from otel_rl.look.insight.course import Course
+    from otel_rl.look.insight.contradictions.columns import Columns
+    from otel_rl.look.insight.series import Series
     from otel_rl.semconv.main_metrics import Topic
 
 _LEAST = 20
@@ -28,13 +26,19 @@ _NEARLY_ALL = 0.95
 _OF_KL = ("beta", "kl_coef", "kl_coeff", "kl_loss_coef", "kl_loss_coeff", "init_kl_coef", "kl_penalty_coef", "kl_beta")
 _OF_ENTROPY = ("entropy_coef", "entropy_coeff", "ent_coef", "entropy_loss_coef", "entropy_bonus")
 _COEFFICIENTS: dict[Topic, tuple[str, ...]] = {"kl": _OF_KL, "entropy": _OF_ENTROPY}
-_OF_RATE = ("learning_rate", "lr", "actor_lr", "actor_learning_rate", "policy_lr")
+_COEFFICIENT = re.compile(r"_coef(?:f|ficient)?$")
+_TERM = re.compile(r"(?:^|/)(?:loss_\w+|\w+_(?:loss|penalty|bonus))$", re.IGNORECASE)
+_ALIASES = {
+    "vf": ("vf", "value", "critic"),
+    "value": ("value", "vf", "critic"),
+    "ent": ("entropy",),
+    "kl_loss": ("kl",),
+}
+"""Names of terms by those of their coefficients, where they differ."""
 _NOT_NEGATIVE = re.compile(r"abs|mse|k2|k3|low_var|full", re.IGNORECASE)
 """Estimators of a KL divergence whose values are not below 0."""
-_RATE = Shape(some=(frozenset(("lr", "learning_rate", "learning")),), none=frozenset(("critic", "value", "decay")))
 _SHAPES_OF_KL = re.compile(r"penalty|approx|ppo|old", re.IGNORECASE)
 """Names of what is not the divergence from the reference, or has its sign turned."""
-_LAST = 10
 _PENALTIES = re.compile(r"penal|kl|cost|overlong|repetit|bonus|negative|violation", re.IGNORECASE)
 _AROUND = re.compile(r"^(?:train/)?rewards?[/_](?:(?:parts?|components?)/)?|_rewards?$")
 """The parts of the name of a reward's part that are not its label."""
@@ -45,18 +49,17 @@ _ROUNDING = 0.01
 
 def wanted(names: Iterable[str]) -> list[str]:
     """Return the names that these rules read, without the main metrics."""
-    return [name for name in names if _RATE.fits(name)]
+    return [name for name in names if _TERM.search(name)]
 
 
 def constant_term(columns: Columns) -> Contradiction | None:
     """A term with a coefficient varies from step to step."""
-    for topic, coefficients in _COEFFICIENTS.items():
-        known = {name: value for name, value in columns.numbers(*coefficients).items() if value}
-        for name in columns.of_topic(topic):
+    for names, known in _terms(columns):
+        for name in names:
             values = columns.series(name).values
-            if not known or len(values) < _LEAST or np.ptp(values) > 0 or _is_of_old(columns, name):
+            if len(values) < _LEAST or np.ptp(values) > 0 or _is_of_old(columns, name):
                 continue
-            parameter, value = next(iter(known.items()))
+            parameter, value = known
             return of_rows(
                 (name,),
                 columns.rows(name),
@@ -65,6 +68,21 @@ def constant_term(columns: Columns) -> Contradiction | None:
                 "Check that the term is computed, and from the current policy and a reference of its own.",
             )
     return None
+
+
+def _terms(columns: Columns) -> Iterator[tuple[tuple[str, ...], tuple[str, float]]]:
+    """Yield names of terms, with the coefficient, which is not 0."""
+    for topic, coefficients in _COEFFICIENTS.items():
+        known = [(name, value) for name, value in columns.numbers(*coefficients).items() if value]
+        yield from ((columns.of_topic(topic), coefficient) for coefficient in known[:1])
+    parts = {*columns.of_topic("reward_components")}
+    for parameter, value in columns.coefficients().items():
+        label = _COEFFICIENT.sub("", parameter.rpartition(".")[2].lower())
+        labels = _ALIASES.get(label, (label,))
+        terms = {term for one in labels for term in (f"{one}_loss", f"loss_{one}", f"{one}_penalty", f"{one}_bonus")}
+        named = tuple(name for name in columns.names if name.rpartition("/")[2].lower() in terms and name not in parts)
+        if value and named:
+            yield named, (parameter, value)
 
 
 def negative_divergence(columns: Columns) -> Contradiction | None:
@@ -105,60 +123,6 @@ def negative_coefficient(columns: Columns) -> Contradiction | None:
                 f" {parameter} = {wording.number(value)} is negative, and rewards distance from the reference.",
                 f"Set {parameter} above 0; resume from a checkpoint of the start.",
             )
-    return None
-
-
-def zero_learning_rate(columns: Columns) -> Contradiction | None:
-    """Nothing is learned at a learning rate of 0; a schedule reaches it in its last steps."""
-    for name in columns.of_shape(_RATE):
-        rows = columns.rows(name)
-        since = _zero_since(rows)
-        left = len(rows.steps) - since
-        if left < max(_LAST, len(rows.steps) // 10) or _rises(columns, since):
-            continue  # one that is rounded when it is logged can look like 0
-        began = "in all steps" if since == 0 else f"since step {wording.integer(int(rows.steps[since]))}"
-        declared = next(iter(columns.numbers(*_OF_RATE).items()), None)
-        why = f" ({declared[0]} = {wording.number(declared[1])})" if declared else ""
-        found = of_rows(
-            (name,),
-            rows.where(np.arange(len(rows.steps)) >= since),
-            f"The learning rate is 0 {began}: {name} is exactly 0 in the last {wording.count(left, 'step')}{why}.",
-            "Nothing is learned there. Check the length of the schedule: it counts in optimizer steps or in batches.",
-        )
-        return replace(found, covers=columns.of_topic("reward")[:1] if _is_flat(columns, since) else ())
-    rates = columns.numbers(*_OF_RATE)
-    rewards = columns.of_topic("reward")
-    if rates and not any(rates.values()) and rewards and len(columns.series(rewards[0]).values) >= _LEAST:
-        parameter = next(iter(rates))
-        return of_rows(
-            rewards[:1],
-            columns.rows(rewards[0]),
-            f"The learning rate is 0: {parameter} = 0 is recorded.",
-            "Nothing is learned. Set the learning rate, or ignore this if the run only measures.",
-        )
-    return None
-
-
-def zero_gradient(columns: Columns) -> Contradiction | None:
-    """A gradient norm is not exactly 0 where rewards of different steps differ."""
-    for name in columns.of_topic("gradient_norm"):
-        rows = columns.rows(name)
-        since = _zero_since(rows)
-        rewards = columns.of_topic("reward")
-        later = rows.where(np.arange(len(rows.steps)) >= since)
-        if len(later.steps) < _LEAST or not rewards:
-            continue
-        reward = columns.series(rewards[0]).between(int(later.steps[0]), int(later.steps[-1])).values
-        if not len(reward) or np.ptp(reward) == 0:
-            continue  # solved, or without a signal
-        began = "in all steps" if since == 0 else f"since step {wording.integer(int(later.steps[0]))}"
-        found = of_rows(
-            (name,),
-            later,
-            f"{name} is exactly 0 {began}, although rewards differ: the weights do not change.",
-            "Check that the parameters need gradients, that the optimizer has them, and that advantages are not all 0.",
-        )
-        return replace(found, covers=rewards[:1] if _is_flat(columns, 0) else ())
     return None
 
 
@@ -235,29 +199,6 @@ def _sampling(columns: Columns) -> str:
 
 def _start(series: Series) -> float:
     return float(np.median(series.values[:_LEAST]))
-
-
-def _zero_since(rows: AlignedRows) -> int:
-    away = np.flatnonzero(rows.values[0] != 0)
-    return int(away[-1]) + 1 if len(away) else 0
-
-
-def _is_flat(columns: Columns, since: int) -> bool:
-    course = _reward_since(columns, since)
-    return course is not None and not course.has_changed
-
-
-def _rises(columns: Columns, since: int) -> bool:
-    course = _reward_since(columns, since)
-    return course is not None and course.rises
-
-
-def _reward_since(columns: Columns, since: int) -> Course | None:
-    """Return the course of the reward from a place on; `None` if it is too short."""
-    series = columns.series(columns.of_topic("reward")[0]) if columns.of_topic("reward") else None
-    if series is None or len(series.values) - since < _LEAST:
-        return None
-    return course_of(Series(series.steps[since:], series.values[since:]))
 
 
 def _is_of_old(columns: Columns, name: str) -> bool:

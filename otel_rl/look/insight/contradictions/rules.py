@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from otel_rl.look.insight.contradictions import of_groups, of_shares, of_terms
+from otel_rl.look.insight.contradictions import of_groups, of_learning, of_shares, of_terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -25,8 +25,8 @@ RULES: tuple[Callable[[Columns], Contradiction | None], ...] = (
     of_terms.constant_term,
     of_terms.negative_divergence,
     of_terms.negative_coefficient,
-    of_terms.zero_learning_rate,
-    of_terms.zero_gradient,
+    of_learning.zero_learning_rate,
+    of_learning.zero_gradient,
     of_terms.silent_source,
     of_terms.parts_are_not_the_sum,
     of_terms.sampling_gap,
@@ -35,7 +35,8 @@ RULES: tuple[Callable[[Columns], Contradiction | None], ...] = (
 
 def wanted(names: Collection[str]) -> list[str]:
     """Return the names of metrics that the rules read, without the main metrics."""
-    return [*of_shares.wanted(names), *of_terms.wanted(names)]
+    rooms = of_groups, of_learning, of_shares, of_terms
+    return [name for room in rooms for name in room.wanted(names)]
 
 
 def contradictions_of(columns: Columns) -> dict[str, Contradiction]:
