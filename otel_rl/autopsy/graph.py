@@ -110,7 +110,7 @@ def _debts(key: str, node: Node, nodes: Mapping[str, Node]) -> Iterator[Debt]:
         for maker, other in nodes.items()
         if other.records and not other.is_rank and other.thread is None and maker != key
     ]
-    working = [child for child in children if not nodes[child].is_helper]
+    working = [child for child in children if not _idles(nodes[child])]
     if kind in ("queue", "put", "thread", "loop") and not working and node.thread is None:
         yield from (Debt(maker, "stack") for maker in makers if not nodes[maker].is_idle)
     if kind == "sleep" and node.records and node.thread is None:  # it may look again and again whether it is there
@@ -130,11 +130,15 @@ def _debts(key: str, node: Node, nodes: Mapping[str, Node]) -> Iterator[Debt]:
 def _of_children(kind: str, children: Sequence[str], nodes: Mapping[str, Node]) -> Iterator[Debt]:
     """Yield the debts of children: of those that have ended, else of those that are not idle."""
     dead = [child for child in children if nodes[child].activity.kind == "zombie"]
-    owing = [child for child in children if not nodes[child].is_helper and not nodes[child].is_idle]
-    owing = [child for child in owing if (seen := nodes[child].seen) and not may_idle(seen, nodes[child].activity)]
+    owing = [child for child in children if not _idles(nodes[child]) and not nodes[child].is_idle]
     # A process that waits for the end of another one waits for it whatever it does.
     owing = owing or ([*children] if kind == "child" else [])
     yield from (Debt(child, "kernel", is_proven=kind == "child" and len(children) == 1) for child in dead or owing)
+
+
+def _idles(child: Node) -> bool:
+    """Return whether a child is a helper, or may wait by design."""
+    return child.is_helper or (child.seen is not None and may_idle(child.seen, child.activity))
 
 
 def _behind(node: Node, makers: Sequence[str], nodes: Mapping[str, Node]) -> Iterable[str]:
@@ -193,7 +197,7 @@ def _servers(node: Node, nodes: Mapping[str, Node]) -> Iterator[Debt]:
     for connection in asked:
         port = int(connection.peer.rpartition(":")[2])
         key = ports.get(port, f"{node.host}/{connection.pid}")
-        if key in nodes and not (nodes[key].is_rank and node.is_rank) and not nodes[key].is_helper:
+        if key in nodes and not (nodes[key].is_rank and node.is_rank) and (is_exact or not nodes[key].is_helper):
             servers.append((-connection.peer_unread, key, is_exact))
     yield from dict.fromkeys(Debt(key, "kernel", is_proven=is_exact) for _, key, is_exact in sorted(servers))
     if not servers and (engines := list(ports.values())) and node.activity.kind in WAITS and node.thread is None:

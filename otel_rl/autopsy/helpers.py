@@ -1,7 +1,7 @@
 """Processes and threads that wait by design, as long as it may take: they owe nothing, and nobody waits for them.
 
-The rule: a process or thread whose stack has no line of the user's code, and that waits, serves a library. The list has
-helpers whose stacks are not seen, because py-spy is not installed or may not look.
+The rule: a child or thread whose stack has no line of the user's code, and that waits, serves a library. The list has
+helpers whose stacks are not seen, because py-spy is not installed or may not look. A server that is asked is not one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,9 @@ _IDLE: frozenset[ActivityKind] = frozenset(("queue", "lock", "loop", "sleep", "n
 """Waits in which a helper spends its life; one that asks a server, writes, or works may be what somebody waits for."""
 
 
-def is_helper(process: ProcessSeen, activity: Activity) -> bool:
-    """Return whether a process that does not record waits by design."""
-    if process.rank >= 0 or activity.kind in ("zombie", "stopped"):
-        return False
-    is_known = _IS_HELPER.search(process.command) is not None
-    return is_known or (bool(process.threads) and not _is_of_user(process.threads[0]) and _idles(activity))
+def is_helper(process: ProcessSeen) -> bool:
+    """Return whether a process that does not record is in the list."""
+    return process.rank < 0 and _IS_HELPER.search(process.command) is not None
 
 
 def is_helper_thread(thread: Thread, activity: Activity) -> bool:
@@ -47,8 +44,13 @@ def is_helper_thread(thread: Thread, activity: Activity) -> bool:
 
 
 def may_idle(process: ProcessSeen, activity: Activity) -> bool:
-    """Return whether a child waits whose stack is not seen: as likely for work as for anything that it owes."""
-    return not process.threads and activity.kind != "sleep" and _idles(activity)
+    """Return whether a child waits by design, as far as its stack is seen.
+
+    Without a stack, it waits as likely for work as for anything that it owes.
+    """
+    if not process.threads:
+        return activity.kind != "sleep" and _idles(activity)
+    return not _is_of_user(process.threads[0]) and _idles(activity)
 
 
 def _is_of_user(thread: Thread) -> bool:

@@ -145,7 +145,7 @@ def _processes(machines: Sequence[MachineSeen], nows: Sequence[Now]) -> dict[str
                 now,
                 None,
                 machine.host,
-                is_helper(process, activity),
+                is_helper(process),
                 made=made.get((process.role, process.rank)),
             )
             nodes |= {key: node, **dict(_threads(key, node))}
@@ -172,7 +172,8 @@ def _served(endpoint: EndpointSeen, serves: Node) -> Node:
     activity = _engine(endpoint)
     if endpoint.error:
         activity = serves.activity._replace(call="silent")
-    name = f"engine {endpoint.url} ({serves.name})"
+    process = serves.name if serves.seen is None or serves.seen.parent else f"process {serves.seen.pid}"
+    name = f"engine {endpoint.url} ({process})"
     return serves._replace(name=name, activity=activity, endpoint=endpoint)
 
 

@@ -49,7 +49,7 @@ def sentence_of(end: WaitEnd, waiters: Sequence[Node], graph: Graph, at: int) ->
         case "behind":
             text = f"{wording.capitalized(node.name)} {node.activity.text}{for_time(node, at)}"
             return f"{text}; {waiters[0].phase} of {waiters[0].name} waits behind them."
-    return f"{_what(end, node, graph, at)}{_who_waits(waiters, is_thread=node.thread is not None)}."
+    return f"{_what(end, node, graph, at)}{_who_waits(waiters, node)}."
 
 
 def _what(end: WaitEnd, node: Node, graph: Graph, at: int) -> str:
@@ -77,16 +77,18 @@ def _what(end: WaitEnd, node: Node, graph: Graph, at: int) -> str:
     return f"{text}{_in_phase(node)}{for_time(node, at)}"
 
 
-def _who_waits(waiters: Sequence[Node], *, is_thread: bool) -> str:
-    """Return who waits behind a cause, and where its main thread does if the cause is another thread."""
-    if not waiters:
-        return ""
-    named = wording.names([waiter.name for waiter in waiters], _MOST_NAMED)
-    calls = sorted({waiter.activity.call for waiter in waiters if waiter.activity.call})
-    where = (
-        f" in {wording.names(calls, 2)}" if calls else at_place(waiters[0]) if is_thread and len(waiters) == 1 else ""
-    )
-    return f"; {named} {'waits' if len(waiters) == 1 else 'wait'} for it{where}"
+def _who_waits(waiters: Sequence[Node], node: Node) -> str:
+    """Return who waits behind a cause: first the main thread of its process, if the cause is another thread."""
+    own = [waiter for waiter in waiters if node.thread is not None and waiter.seen is node.seen]
+    others = [waiter for waiter in waiters if waiter not in own]
+    text = f"; {own[0].name} waits for it{at_place(own[0])}" if own else ""
+    if not others:
+        return text
+    named = wording.names([waiter.name for waiter in others], _MOST_NAMED)
+    calls = sorted({waiter.activity.call for waiter in others if waiter.activity.call})
+    where = f" in {wording.names(calls, 2)}" if calls else ""
+    verb = "waits" if len(others) == 1 else "wait"
+    return f"{text}; {named} {verb} for {own[0].name if own else 'it'}{where}"
 
 
 def _of_trajectories(end: WaitEnd, graph: Graph, at: int) -> str:

@@ -187,8 +187,10 @@ SCENARIOS: dict[str, Scenario] = {
     "works in C": Scenario(
         "busy", gloo=True, ranks=2, generate="import hashlib\nif rank: hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)"
     ),
-    "holds a lock": Scenario("lock", gloo=True, ranks=2, generate=_on_rank_1(f"{_LOCKS}\nwith held: pass")),
-    "logs": Scenario("lock", gloo=True, ranks=2, generate=_on_rank_1(_LOGS)),
+    "holds a lock": Scenario(
+        "sleep", "Thread-1", gloo=True, ranks=2, generate=_on_rank_1(f"{_LOCKS}\nwith held: pass")
+    ),
+    "logs": Scenario("sleep", "Thread-1", gloo=True, ranks=2, generate=_on_rank_1(_LOGS)),
     "asks a silent reward server": Scenario(
         "no answer", "the server", gloo=True, ranks=2, server=_SILENT, generate=_on_rank_1(_GET)
     ),
@@ -229,7 +231,7 @@ SCENARIOS: dict[str, Scenario] = {
         generate="while True:\n  try: urllib.request.urlopen(f'http://127.0.0.1:{server}')\n"
         "  except OSError: time.sleep(0.2)",
     ),
-    "engine whose page is silent": Scenario("silent", "engine", server=_SILENT, engine=True, generate=_GET),
+    "engine whose page is silent": Scenario("no answer", "engine", server=_SILENT, engine=True, generate=_GET),
     "full engine": Scenario(
         "full",
         "engine",
