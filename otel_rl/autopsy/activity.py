@@ -208,8 +208,20 @@ def place_of(frames: Sequence[Frame]) -> str:
     of_python = python_frames(frames)
     own = next(filter(is_of_the_user, of_python), None)
     frame = own or next((frame for frame in of_python if not frame.file.startswith("<")), None)
-    if frame is None:
-        return ""
+    return _place(frame) if frame is not None else ""
+
+
+def caller_of(frames: Sequence[Frame]) -> str:
+    """Return the line that called the file in which `place_of` is, if that is another file of the user; else empty.
+
+    A small helper that sends a request or sleeps says less than who called it.
+    """
+    own = [*filter(is_of_the_user, python_frames(frames))]
+    frame = next((frame for frame in own if frame.file != own[0].file), None)
+    return _place(frame) if frame is not None else ""
+
+
+def _place(frame: Frame) -> str:
     return f"{frame.file.rpartition('/')[2]}:{frame.line} ({frame.function})"
 
 

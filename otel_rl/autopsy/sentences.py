@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from otel_rl.autopsy.activity import python_frames, thread_activity
+from otel_rl.autopsy.activity import caller_of, place_of, python_frames, thread_activity
 from otel_rl.autopsy.ends import calls_of, is_full, makers_for
 from otel_rl.autopsy.threads import full_of, has_others
 from otel_rl.recorder.archive.reports import reports_of
@@ -208,5 +208,9 @@ def for_time(node: Node, at: int) -> str:
 
 
 def at_place(node: Node) -> str:
-    """Return at which line a node is."""
-    return f" at {node.activity.place}" if node.activity.place else ""
+    """Return at which line a node is, and which other file called that."""
+    thread = node.thread or (node.seen.threads[0] if node.seen is not None and node.seen.threads else None)
+    is_there = thread is not None and place_of(thread.frames) == node.activity.place
+    caller = caller_of(thread.frames) if thread is not None and is_there else ""
+    called = f" called from {caller}" if caller else ""
+    return f" at {node.activity.place}{called}" if node.activity.place else ""

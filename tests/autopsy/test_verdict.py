@@ -208,6 +208,15 @@ def test_how_a_process_died_is_in_the_sentence() -> None:
     )
 
 
+def test_the_caller_of_a_place() -> None:
+    """A line of a small helper is named with the line of the other file that called it."""
+    helper = Frame("/home/me/lib.py", 3, "sleep_forever"), Frame("/home/me/lib.py", 9, "retry")
+    sleeps = Thread((*helper, *stack("serve_next_request").frames))
+    found = verdict_of([machine(seen(0, sleeps))], [now((0, "", "update"))], AT)
+
+    assert " at lib.py:3 (sleep_forever) called from train.py:7 (serve_next_request) in update" in found.sentence
+
+
 def test_two_threads_that_wait_for_locks() -> None:
     """Both places are named: each thread may hold what the other one wants."""
     locks = [
