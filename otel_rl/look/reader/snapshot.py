@@ -144,8 +144,9 @@ def _intact(place: Path, table: ArchiveTable, steps: Sequence[range] | None) -> 
     holes = files.holes(chosen)
     reached = chosen[-1].end if chosen else 0
     ends = [int(path.name.split(".")[0].split("-")[1]) for path in damaged]
-    if table is ROWS:  # their lines of `steps`, with the same ranges, are written after them
-        ends += [file.end for file in _every(place, STEPS)]
+    if table in (ROWS, STEPS):  # their lines of `steps`, with the same ranges, are written after the values
+        written = [files.unfinished(folder, STEPS.name) for folder in (place, place / files.TAIL)]
+        ends += [file.end for other in (ROWS, STEPS) for file in _every(place, other) if file[:2] not in written]
     end = max(ends, default=0)
     return _Intact(chosen, damaged, [*holes, (reached, end)] if end > reached else holes)
 

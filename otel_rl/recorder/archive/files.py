@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from otel_rl.recorder.files.atomic_files import number_in, read_line, write_atomically
 from otel_rl.recorder.files.modes import make_directory, open_file
 from otel_rl.recorder.files.own_files import open_regular
 
@@ -26,6 +27,8 @@ TAIL = "tail"
 ROWS_FILE, MACHINE_FILE, END_FILE = "rows.jsonl", "machine.jsonl", "run.end.json"
 """Files of a run directory that are read if it has no archive."""
 _NAME = re.compile(r"(\d{8,18})-(\d{8,18})\.([0-9a-f]{8})\.parquet")
+_UNFINISHED = ".{}.unfinished"
+"""The note in a folder of a range that is being written into several tables, by the last of them."""
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _AT_ONCE, _MOST_BYTES = 1 << 20, 1 << 30
 """Bytes that are read at once, and those of the largest file; the writer's files are smaller than 64 MiB."""
@@ -149,6 +152,28 @@ def write(folder: Path, first: int, end: int, data: bytes | memoryview) -> Path:
     # delivered.
     synchronize(folder)
     return path
+
+
+def note_unfinished(folder: Path, table: str, first: int, end: int) -> None:
+    """Note the range that is being written into several tables, of which `table` is the last.
+
+    Raises:
+        OSError: It cannot be written now.
+    """
+    write_atomically(folder / _UNFINISHED.format(table), f"{first} {end}".encode())
+
+
+def forget_unfinished(folder: Path, table: str) -> None:
+    """Remove the note, if there is one."""
+    with contextlib.suppress(OSError):
+        (folder / _UNFINISHED.format(table)).unlink(missing_ok=True)
+
+
+def unfinished(folder: Path, table: str) -> tuple[int, int] | None:
+    """Return the range that was being written into several tables when the writer ended; `None` if there is none."""
+    words = read_line(folder / _UNFINISHED.format(table)).split()
+    numbers = [number_in(word) for word in words]
+    return (numbers[0] or 0, numbers[1] or 0) if len(numbers) == 2 and None not in numbers else None
 
 
 def synchronize(folder: Path) -> None:

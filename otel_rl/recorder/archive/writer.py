@@ -40,9 +40,12 @@ class ItemFiles:
 
     def __init__(self, place: Path, tables: tuple[ArchiveTable, ...]) -> None:
         self._place, self._tables, self._sealed_items = place, tables, tables[-1].sealed_items
-        older = files.of_table(place, tables[-1].name)
-        self._end = older[-1].end if older else 0  # of the items in files
         self._delete_unfinished()
+        older = files.of_table(place, tables[-1].name)
+        # Of the other tables too: a program that copies directories may have lost a file of the last one, and the items
+        # that come must not get the numbers of those that are left.
+        ends = [of_table[-1].end for table in tables if (of_table := files.of_table(place, table.name))]
+        self._end = max(ends, default=0)  # of the items in files
         self._keep_from(self._end)
         self._newest: Path | None = None
         self._older = older
@@ -112,38 +115,51 @@ class ItemFiles:
             self._young[-_YOUNG:] = [(first, merged + 1)]
 
     def _write(self, place: Path, first: int, end: int, compression: str) -> None:
-        """Write a range of the items that are kept."""
+        """Write a range of the items that are kept; a note says which, until all tables have it."""
         try:
+            if len(self._tables) > 1:
+                make_directory(place)
+                files.note_unfinished(place, self._tables[-1].name, first, end)
             for table, lines in self._kept.items():
                 batches = lines.batches(first - self._first, end - self._first)
                 data = to_parquet(table, batches, compression=compression)
                 self._newest = files.write(place / table.name, first, end, data)
+            files.forget_unfinished(place, self._tables[-1].name)
         except OSError:
             self._delete_unfinished()
             raise
 
     def _delete_tail(self, end: int, first: int = 0, *, keeps: tuple[int, int] | None = None) -> None:
         """Delete the young files of a range, whose items are in another one."""
-        # The last table first, as an item exists if it is there: `_delete_unfinished` removes what a kill in between
-        # leaves.
+        # The last table first, as an item exists if it is there.
         for table in reversed(self._tables):
-            for file in files.listed(self._place / files.TAIL / table.name):
-                if first <= file.first and file.end <= end and file[:2] != keeps:
+            young = files.listed(self._place / files.TAIL / table.name)
+            longer = [*files.listed(self._place / table.name), *(file for file in young if file[:2] == keeps)]
+            for file in young:
+                is_there = any(other.first <= file.first and file.end <= other.end for other in longer)
+                if first <= file.first and file.end <= end and file[:2] != keeps and is_there:
                     file.path.unlink(missing_ok=True)
 
     def _delete_unfinished(self) -> None:
-        """Delete files of items that are not in the last table: their writer was killed between two tables."""
-        for table in self._tables[:-1]:
-            for folder in (self._place, self._place / files.TAIL):
-                complete = {last[:2] for last in files.listed(folder / self._tables[-1].name)}
-                for file in files.listed(folder / table.name):
-                    if file[:2] not in complete:
-                        file.path.unlink(missing_ok=True)
+        """Delete files of a range that its writer has noted, and not finished: it was killed between two tables.
+
+        Any other file whose items are not in the last table stays: that table has lost a file.
+        """
+        last = self._tables[-1].name
+        for folder in (self._place, self._place / files.TAIL):
+            noted = files.unfinished(folder, last)
+            if noted is not None and noted not in {file[:2] for file in files.listed(folder / last)}:
+                for table in self._tables[:-1]:
+                    for file in files.listed(folder / table.name):
+                        if file[:2] == noted:
+                            file.path.unlink(missing_ok=True)
+            files.forget_unfinished(folder, last)
 
     def _continue(self, known: list[File]) -> None:
         """Read the tail, to seal it with the items that come; if a part of it is damaged, seal it as it is."""
         sealed = files.listed(self._place / self._tables[-1].name)
-        first = reached = sealed[-1].end if sealed else 0
+        of_others = [of_table[-1].end for t in self._tables[:-1] if (of_table := files.listed(self._place / t.name))]
+        first = reached = max([*of_others, sealed[-1].end if sealed else 0])
         self._delete_tail(first)
         self._keep_from(first)
         for file in [file for file in known if file.first >= first]:
@@ -155,6 +171,9 @@ class ItemFiles:
             self.add(items)
             self._young.append((file.first, 0))
             reached = file.end
+        if reached != self._end:  # the last table has lost its end
+            self._seal_as_it_is()
+            self._keep_from(self._end)
 
     def _seal_as_it_is(self) -> None:
         """Move the intact files of the tail to the sealed ones; damaged files leave a hole."""

@@ -1,0 +1,110 @@
+"""Archives that lost files, or have some twice, and are written on: what was whole stays, and each hole is named."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import otel_rl
+from otel_rl.export import Row
+from otel_rl.recorder.archive import files
+from otel_rl.recorder.archive.writer import ArchiveWriter
+from tests import samples
+
+HARMS: dict[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "renamed": lambda file: file.rename(file.with_name(f"{file.stem} (1).parquet")),
+    "doubled": lambda file: shutil.copy(file, file.with_name(f"{file.stem} (1).parquet")),
+    "truncated": lambda file: file.write_bytes(file.read_bytes()[:100]),
+    "of another run": lambda file: file.write_bytes(b"PAR1" * 100),
+    "a directory": lambda file: (file.unlink(), file.mkdir()),
+}
+
+
+def write(place: Path, steps: range, dice: random.Random) -> None:
+    """Write a row for each step; sometimes save, sometimes seal."""
+    writer = ArchiveWriter(place / "archive" / "local", 1 << 60)
+    for step in steps:
+        writer.add(Row(step, step + 1, {"x": float(step)}))
+        if dice.random() < 0.3:
+            writer.save(seals=dice.random() < 0.4)
+    writer.save(seals=dice.random() < 0.5)
+
+
+def values(place: Path) -> list[float]:
+    """Return what a reader finds, each as often as it is there."""
+    return sorted(otel_rl.open_run(place).rows("x")["value"].tolist())
+
+
+def content(place: Path) -> dict[Path, bytes]:
+    """Return the sealed files that are whole."""
+    found = [file for table in ("rows", "steps") for file in files.listed(place / "archive" / "local" / table)]
+    return {file.path: file.path.read_bytes() for file in found if files.is_intact(file)}
+
+
+@pytest.mark.parametrize("seed", samples.of(range(0, 100, 9), range(100)))
+def test_an_archive_that_was_harmed_and_resumed(tmp_path: Path, seed: int) -> None:
+    """Nothing that was whole is gone, nothing is read twice, what is missing is named, and what comes is there."""
+    dice = random.Random(seed)
+    write(tmp_path, range(40), dice)
+    harm = [*HARMS][seed % len(HARMS)]
+    HARMS[harm](dice.choice(sorted(tmp_path.glob("archive/local/**/*.parquet"))))
+    whole, before = content(tmp_path), values(tmp_path)
+
+    write(tmp_path, range(40, 60), dice)
+
+    assert {path: path.read_bytes() for path in whole if path.exists()} == whole
+    after, opened = values(tmp_path), otel_rl.open_run(tmp_path)
+    assert len({*after}) == len(after)
+    assert {*before, *map(float, range(40, 60))} <= {*after} <= {*map(float, range(60))}
+    assert len(after) == 60 or opened.holes or opened.damaged, harm
+
+
+def test_a_writer_that_was_killed_between_two_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The unfinished file is deleted, since it was noted; no hole is named."""
+    write_file, count = files.write, 0
+
+    def killed(*args: object) -> Path:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise KeyboardInterrupt
+        return write_file(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(files, "write", killed)
+    writer = ArchiveWriter(tmp_path / "archive" / "local", 1 << 60)
+    writer.add(Row(0, 1, {"x": 0.0}))
+    with pytest.raises(KeyboardInterrupt):
+        writer.save(seals=True)
+    monkeypatch.undo()
+    assert len([*tmp_path.glob("archive/local/rows/*.parquet")]) == 1
+
+    ArchiveWriter(tmp_path / "archive" / "local", 1 << 60)
+    assert [*tmp_path.glob("archive/local/rows/*.parquet")] == []
+    write(tmp_path, range(3), random.Random(0))
+    assert values(tmp_path) == [0.0, 1.0, 2.0]
+    assert otel_rl.open_run(tmp_path).holes == []
+
+
+def test_the_newest_file_of_steps_is_gone(tmp_path: Path) -> None:
+    """Its values stay, the items that come do not get their numbers, and the hole is named."""
+    for steps in (range(3), range(3, 6)):
+        writer = ArchiveWriter(tmp_path / "archive" / "local", 1 << 60)
+        writer.add(*(Row(step, step + 1, {"x": float(step)}) for step in steps))
+        writer.save(seals=True)
+    gone = files.listed(tmp_path / "archive" / "local" / "steps")[-1].path
+    kept = gone.read_bytes()
+    gone.unlink()
+    write(tmp_path, range(6, 8), random.Random(1))
+
+    assert values(tmp_path) == [0.0, 1.0, 2.0, 6.0, 7.0]
+    assert [(hole.table, hole.first, hole.end) for hole in otel_rl.open_run(tmp_path).holes] == [
+        ("rows", 3, 6),
+        ("steps", 3, 6),
+    ]
+    gone.write_bytes(kept)
+    assert values(tmp_path) == [float(step) for step in range(8)]
