@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from otel_rl.look.insight.quantities import quantities
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from otel_rl.look.insight.recorded import RecordedRun
 
@@ -15,6 +16,9 @@ _SHORT = 7
 _IGNORED = ("command", "launcher", "source.commit", "source.dirty")
 _PACKAGE = "package."
 _LONGEST = 40
+_ABSENT = "not set"
+_LIKE = 1.1
+"""The ratio of a measured quantity of two runs up to which it does not differ."""
 
 
 def between(before: RecordedRun, after: RecordedRun) -> list[str]:
@@ -24,6 +28,29 @@ def between(before: RecordedRun, after: RecordedRun) -> list[str]:
         *machines(before.hosts, after.hosts),
         *parameters(before.parameters, after.parameters),
     ]
+
+
+def labels(runs: Sequence[RecordedRun]) -> list[str]:
+    """Return the names of runs; of runs that share one, their ids."""
+    names = [run.place.name or run.place.path.name for run in runs]
+    return names if len(set(names)) == len(names) else [run.place.id or run.place.path.name for run in runs]
+
+
+def among_runs(runs: Sequence[RecordedRun]) -> list[str]:
+    """Return what differs among runs of a comparison: also in what was measured, whatever the parameters are called."""
+    named = labels(runs)
+    settings = [
+        *(software(runs[0].run.environment, runs[-1].run.environment) if len(runs) == 2 else ()),
+        *(machines(runs[0].hosts, runs[-1].hosts) if len(runs) == 2 else ()),
+        *among(list(zip(named, (run.parameters for run in runs), strict=True))),
+    ]
+    measured = [quantities(run) for run in runs]
+    for name in {name for values in measured for name in values}:
+        values = [values.get(name, 0.0) for values in measured]
+        if max(values) <= _LIKE * min(values):  # medians of runs of one program are not quite equal
+            for of_run in measured:
+                del of_run[name]
+    return [*settings, *among(list(zip(named, measured, strict=True)))]
 
 
 def software(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
@@ -60,11 +87,22 @@ def machines(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[str]:
 
 
 def parameters(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """Yield which hyperparameters of both differ, but for those that differ in every run."""
-    for name in sorted(before.keys() & after.keys()):
-        old, new = before[name], after[name]
-        if old != new and not _is_of_run(name):
-            yield f"{name} {_shown(old)} → {_shown(new)}"
+    """Yield which hyperparameters differ, those that one run alone has too; none if one of them recorded none."""
+    if before and after:
+        yield from among([("before", before), ("after", after)])
+
+
+def among(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield which values differ among runs, given the name and the values of each, but for those that differ always."""
+    for name in sorted({name for _, values in runs for name in values}):
+        shown = [_shown(values[name]) if name in values else _ABSENT for _, values in runs]
+        if len(set(shown)) == 1 or _is_of_run(name):
+            continue
+        if len(runs) == 2:
+            yield f"{name} {shown[0]} → {shown[1]}"
+            continue
+        whose = {value: [run for (run, _), own in zip(runs, shown, strict=True) if own == value] for value in shown}
+        yield f"{name}: {', '.join(f'{value} ({wording.names(names)})' for value, names in whose.items())}"
 
 
 def _is_of_run(name: str) -> bool:

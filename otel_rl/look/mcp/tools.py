@@ -13,6 +13,7 @@ import msgspec
 from pydantic import Field
 
 from otel_rl.cli.options import StepInterval, steps_in
+from otel_rl.look.insight.compare.columns import compare_each
 from otel_rl.look.insight.compare.comparison import Comparison
 from otel_rl.look.insight.compare.conclude import compare as concluded_difference
 from otel_rl.look.insight.compare.gates import gates_of
@@ -82,13 +83,21 @@ class Tools:
         base: Annotated[
             list[str], Field(description="The runs of the base, each as in the other tools.", min_length=1)
         ],
-        new: Annotated[list[str], Field(description="The runs to compare with the base.", min_length=1)],
+        new: Annotated[
+            list[str],
+            Field(
+                description="The runs to compare with the base: a column each, or one side if the base has several.",
+                min_length=1,
+            ),
+        ],
         gates: Annotated[str, Field(description="Limits, such as `throughput:-3%,reward:-0.01,memory:+5%`.")] = "",
         steps: Steps = "",
         by: Annotated[Literal["step", "tokens"], Field(description="The axis on which runs are aligned.")] = "step",
     ) -> Comparison:
         """Say how runs differ and how sure that is: metrics with intervals, phases, parameters, packages and commit."""
         before, after = ([open_run(self._directory(name)) for name in side] for side in (base, new))
+        if len(before) == 1:
+            return compare_each(before[0], after, gates_of(gates), _range(steps), by_tokens=by == "tokens")
         return concluded_difference(before, after, gates_of(gates), _range(steps), by_tokens=by == "tokens")
 
     def find(

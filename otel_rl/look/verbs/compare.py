@@ -41,11 +41,14 @@ class _Compare(Verb):
         "compare baseline newest": "how the newest run differs from `baseline`",
         "compare baseline newest --gate throughput:-3%": "exits with 1 if it is slower",
         "compare baseline newest --steps 20: -o page.html": "without a warm-up, as a page too",
+        "compare baseline --against newest": "two sides, each with one run or several",
     },
 )
 @click.argument("base", type=RunArgument())
-@click.argument("new", nargs=-1, required=True, type=RunArgument())
-@click.option("--base", "more", multiple=True, type=RunArgument(), help="A further run of the base; can be repeated.")
+@click.argument("new", nargs=-1, type=RunArgument())
+@click.option(
+    "--against", multiple=True, type=RunArgument(), help="A run of the new side, of which all others are the base."
+)
 @click.option("--gate", "gates", default="", help="Limits, such as throughput:-3%,reward:-0.01,memory:+5%.")
 @click.option("--by", type=click.Choice(["step", "tokens"]), default="step", show_default=True, help="The axis.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for a pull request.")
@@ -63,7 +66,7 @@ class _Compare(Verb):
 def compare(
     base: Path,
     new: tuple[Path, ...],
-    more: tuple[Path, ...],
+    against: tuple[Path, ...],
     gates: str,
     by: str,
     steps: StepInterval | None,
@@ -72,7 +75,9 @@ def compare(
     page: Path | None,
     output: Output,
 ) -> None:
-    """Say how the runs NEW differ from the run BASE.
+    """Say how each of the runs NEW differs from the run BASE, in a column for each.
+
+    With --against, which can be repeated, there are two sides: the runs BASE NEW …, and those behind --against.
 
     Differences have intervals that allow for steps that depend on each other and for the warm-up. A gate is a metric
     and how far it may fall (-) or grow (+): a topic such as throughput, step_time, memory or reward, or the name of a
@@ -81,6 +86,7 @@ def compare(
     Exits with 0 if the difference is within all gates, with 1 if it is beyond one, with 2 if so few steps
     cannot decide it, and with 3 if the runs cannot be compared.
     """
+    from otel_rl.look.insight.compare.columns import compare_each
     from otel_rl.look.insight.compare.conclude import compare as conclude
     from otel_rl.look.insight.compare.gates import gates_of
     from otel_rl.look.reader.runs import open_run  # loads NumPy and DuckDB
@@ -88,8 +94,14 @@ def compare(
 
     try:
         limits = gates_of(gates)
-        before, after = ([open_run(run) for run in side] for side in ((base, *more), new))
-        difference = conclude(before, after, limits, steps, by_tokens=by == "tokens")
+        if not (new or against):
+            raise _CannotCompareError("one run is not compared with itself: name another one, or newest")
+        sides = ((base, *new), against) if against else ((base,), new)
+        before, after = ([open_run(run) for run in side] for side in sides)
+        if against:
+            difference = conclude(before, after, limits, steps, by_tokens=by == "tokens")
+        else:
+            difference = compare_each(before[0], after, limits, steps, by_tokens=by == "tokens")
     except (ValueError, OSError) as error:
         raise _CannotCompareError(str(error)) from error
     if page is not None:

@@ -70,6 +70,14 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     needs_steps: int | None = None
 
 
+class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A further run that the base is compared with: its metrics and phases, as in `Comparison`."""
+
+    run: Side
+    metrics: tuple[MetricDifference, ...]
+    phases: tuple[PhaseDifference, ...]
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """A comparison of two sides."""
 
@@ -84,6 +92,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[str, ...]  # what differs in commit, packages, machines and hyperparameters
     first_difference: FirstDifference | None  # where runs that begin equally first differ
     gates: tuple[GateResult, ...]  # the decision of each gate
+    columns: tuple[ComparedRun, ...] = ()  # further runs that the base is compared with, one by one
 
     @property
     def exit_code(self) -> int:

@@ -96,7 +96,7 @@ def compare(
         sentences=(*broken, *texts),
         metrics=metrics,
         phases=phases,
-        changes=tuple(changed.between(sides.base[-1], sides.new[-1])),
+        changes=tuple(changed.among_runs(sides.runs)),
         first_difference=first_difference,
         gates=tuple(results),
     )

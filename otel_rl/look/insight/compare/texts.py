@@ -10,7 +10,7 @@ from otel_rl.recorder.facts import wording
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from otel_rl.look.insight.compare.comparison import Comparison, MetricDifference, Side
+    from otel_rl.look.insight.compare.comparison import Comparison, MetricDifference, PhaseDifference, Side
 
 _MOST_PHASES = 8
 _LEAST_OF_PHASES = 1e-3
@@ -51,7 +51,66 @@ def difference_of(metric: MetricDifference) -> str:
     return f"{middle}{' %' if metric.is_relative else ''} ({low} to {high})"
 
 
-def phases_of(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
+def metrics_of(comparison: Comparison) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the head and the rows of the table of metrics; with several new runs, a column for each."""
+    if not comparison.columns:
+        head = ("metric", "base", "new", "difference (95 %)")
+        return head, [(label_of(metric), *values_of(metric), difference_of(metric)) for metric in comparison.metrics]
+    of_runs = [{metric.metric: metric for metric in metrics} for metrics in _each(comparison)[0]]
+    rows = []
+    for name in dict.fromkeys(name for of_run in of_runs for name in of_run):
+        known = next(of_run[name] for of_run in of_runs if name in of_run)
+        cells = (_column(of_run[name]) if name in of_run else "" for of_run in of_runs)
+        rows.append((label_of(known), values_of(known)[0], *cells))
+    return ("metric", "base", *_heads(comparison)), rows
+
+
+def phases_of(comparison: Comparison) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the head and the rows of the table of the phases that differ the most; a column for each new run."""
+    if not comparison.columns:
+        return ("phase", "base", "new", "difference"), [*_phases(comparison)]
+    of_runs = [{phase.phase: phase for phase in phases} for phases in _each(comparison)[1]]
+    rows = []
+    for name in list(dict.fromkeys(name for of_run in of_runs for name in of_run))[:_MOST_PHASES]:
+        known = next(of_run[name] for of_run in of_runs if name in of_run)
+        cells = (wording.seconds(of_run[name].new) if name in of_run else "" for of_run in of_runs)
+        rows.append((name, wording.seconds(known.base), *cells))
+    return ("phase", "base", *_heads(comparison)), rows
+
+
+def _each(
+    comparison: Comparison,
+) -> tuple[list[tuple[MetricDifference, ...]], list[tuple[PhaseDifference, ...]]]:
+    columns = comparison.columns
+    metrics = [comparison.metrics, *(column.metrics for column in columns)]
+    return metrics, [comparison.phases, *(column.phases for column in columns)]
+
+
+def new_runs(comparison: Comparison) -> list[Side]:
+    """Return all runs that are compared with the base."""
+    return [*comparison.new, *(column.run for column in comparison.columns)]
+
+
+def _heads(comparison: Comparison) -> list[str]:
+    runs = new_runs(comparison)
+    names = [run.name for run in runs]
+    return names if len(set(names)) == len(names) else [run.id for run in runs]
+
+
+def _column(metric: MetricDifference) -> str:
+    """Return the mean of a new run, and how it differs if that is certain."""
+    value = values_of(metric)[1]
+    if metric.way == "same":
+        return value
+    change = (
+        f"{wording.tenths(metric.difference, signed=True)} %"
+        if metric.is_relative
+        else wording.signed(metric.difference)
+    )
+    return f"{value} ({change})"
+
+
+def _phases(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
     """Yield the phases that differ the most: name, both times, and the difference."""
     for phase in comparison.phases[:_MOST_PHASES]:
         gap = phase.new - phase.base
