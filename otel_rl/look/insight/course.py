@@ -25,6 +25,8 @@ _FLAT_PART = 0.2
 """Part of the run in which it has to be flat."""
 _FALLEN = 0.5
 """Part of its rise that a series has to lose, to have fallen again."""
+_CLEAR, _CLEAR_EARLY = 2.0, 3.0
+"""Swings of the noise that a fall is as large as, and the same of fewer than 100 values."""
 _LITTLE = 0.05
 """A change of a smaller part of the value is none that matters."""
 _NEAR, _BEFORE = 0.2, 20
@@ -89,9 +91,25 @@ def fall_of(series: Series, course: Course) -> Move | None:
     top = max(range(len(course.means)), key=lambda n: course.means[n])
     best = course.means[top]
     least = max(_FALLEN * (best - course.start), _SURE * course.error)
-    if best - course.end <= least or not is_less(course.end, best):
+    clear = _CLEAR if len(series.values) >= LEAST_STEPS_FLAT else _CLEAR_EARLY
+    if best - course.end <= max(least, clear * _swing(course.means, top)) or not is_less(course.end, best):
         return None
     return move_of(series, best, course.end, top * course.length)
+
+
+def rise_of(series: Series, course: Course) -> Move | None:
+    """Return the rise of a series from its lowest level to its end; `None` if it rose little, or fell again."""
+    turned = series._replace(values=-series.values)
+    fall = fall_of(turned, course_of(turned))
+    return None if fall is None or not course.rises else fall._replace(before=-fall.before, after=-fall.after)
+
+
+def _swing(means: list[float], top: int) -> float:
+    """Return the largest fall before the highest mean, or rise after it: as noise that wanders has them, too."""
+    before, after = np.asarray(means[: top + 1]), np.asarray(means[top:])
+    falls = np.maximum.accumulate(before) - before
+    rises = after - np.minimum.accumulate(after)
+    return float(max(falls.max(), rises.max()))
 
 
 def move_of(series: Series, before: float, after: float, since: int = 0) -> Move:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_rl.look.insight.course import LEAST_STEPS, LEAST_STEPS_FLAT, course_of, move_of
+from otel_rl.look.insight.course import LEAST_STEPS, LEAST_STEPS_FLAT, course_of, fall_of, move_of, rise_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,8 +47,12 @@ def paid_reward(reward: Series, parts: Mapping[str, Series]) -> PaidReward | Non
         return None
     total = course_of(reward)
     courses = {name: course_of(part) for name, part in parts.items() if len(part.values) >= LEAST_STEPS}
-    risen = {name: course for name, course in courses.items() if course.rises}
-    fallen = {name: course for name, course in courses.items() if course.falls and course.start > 0}
+    risen = {name: course for name, course in courses.items() if rise_of(parts[name], course) is not None}
+    fallen = {
+        name: course
+        for name, course in courses.items()
+        if course.falls and course.start > 0 and fall_of(parts[name], course) is not None
+    }
     if total.falls or not risen:
         return None
     if fallen:

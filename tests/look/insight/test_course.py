@@ -54,6 +54,22 @@ def test_what_is_no_fall(level: Callable[[int], float], noise: float) -> None:
     assert move is None or move.before - move.after > 0.04
 
 
+@pytest.mark.parametrize("keeps", [0.0, 0.5, 0.8])
+@pytest.mark.parametrize("steps", [60, 300])
+def test_noise_is_no_fall(keeps: float, steps: int) -> None:
+    """Values that lean on each other wander; at most 1 of 100 series without a change is said to have fallen."""
+    chance = np.random.default_rng(steps)
+    fell = 0
+    for _ in range(100):
+        noise = np.zeros(steps)
+        for step, shock in enumerate(chance.normal(size=steps)):
+            noise[step] = keeps * noise[step - 1] * (step > 0) + shock
+        values = series((0.5 + 0.05 * noise).tolist())
+        fell += fall_of(values, course_of(values)) is not None
+
+    assert fell <= 1
+
+
 @given(st.floats(-100, 100), st.floats(0.1, 100), st.integers(30, 250))
 def test_the_step_does_not_depend_on_the_unit(level: float, scale: float, at: int) -> None:
     """A shift and a scale of all values leave the place where they are."""
