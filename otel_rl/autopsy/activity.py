@@ -41,6 +41,8 @@ BUSY = 0.5
 """Number of CPUs that a process uses at least if it works."""
 _BUSY_AMONG_OTHERS = 0.05
 _INNERMOST = 16
+_ENTRIES = ("<module>", "main")
+"""Functions from which everything is called."""
 _OF_OTHERS: tuple[ActivityKind, ...] = ("collective", "request", "data", "child", "file", "sleep", "busy")
 """The activities of another thread that say more than that the main thread waits for it."""
 _NAMED = re.compile(r"(site-packages|dist-packages|lib/python3\.\d+|<frozen)")
@@ -218,7 +220,7 @@ def caller_of(frames: Sequence[Frame]) -> str:
     """
     own = [*filter(is_of_the_user, python_frames(frames))]
     frame = next((frame for frame in own if frame.file != own[0].file), None)
-    return _place(frame) if frame is not None else ""
+    return _place(frame) if frame is not None and frame.function not in _ENTRIES else ""
 
 
 def _place(frame: Frame) -> str:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _BETWEEN_S = 0.7
 """Seconds between two looks at least: a loop that works moves meanwhile."""
+_LEAST_MOVED = 1 << 20
+"""Bytes per second: who moves so many works, in whichever line it is."""
 _MOST_RECORDERS, _MOST_DESCENDANTS, _MOST_FORKS, _MOST_SPIED = 256, 256, 8, 16
 _SPY_S, _ENDPOINTS_S = 20.0, 6.0
 _SETTLED_S = 2.0
@@ -95,6 +97,7 @@ def _processes(
     asked = {pid: recorder.asked for pid, recorder in recorders.items() if recorder.asked is not None}
     began, first = time.monotonic(), _cpu(own)
     first_of_threads = {pid: kernel.cpu_of_threads(pid) for pid in asked}
+    moved = {pid: kernel.moved_by(pid) for pid in own}
     # Asked twice: a process that is in the same line both times hangs or spins; one that moved works.
     before = stacks.ask(asked.values())
     answers: dict[int, tuple[Thread, ...] | str] = dict(_forks(parents, asked))
@@ -102,6 +105,7 @@ def _processes(
     seconds, last = time.monotonic() - began, _cpu(own)
     busy = {pid: _busy(earlier, kernel.cpu_of_threads(pid), seconds) for pid, earlier in first_of_threads.items()}
     answers |= stacks.ask(asked.values())
+    moved = {pid: kernel.moved_by(pid) - before for pid, before in moved.items()}
     connections = connections_of(own)
     peers = {connection.pid for of_process in connections.values() for connection in of_process if connection.pid}
     peers |= set(serving)
@@ -120,7 +124,8 @@ def _processes(
             command=command,
             kernel=view,
             threads=threads,
-            moves=isinstance(earlier, tuple) and _main(earlier) != _main(threads),
+            moves=moved.get(pid, 0) / seconds >= _LEAST_MOVED
+            or (isinstance(earlier, tuple) and _main(earlier) != _main(threads)),
             missing="" if threads else (recorder.missing if recorder and recorder.missing else str(answer)),
             connections=connections.get(pid, ()),
             collectives=collectives.get(pid, ()),

@@ -67,7 +67,7 @@ class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
     command: str = ""  # the beginning of its command line
     kernel: Kernel | None = None  # the kernel's view of it; `None` if it has gone
     threads: tuple[Thread, ...] = ()  # its threads with their stacks, the main thread first
-    moves: bool = False  # if true, the stack of its main thread changed between two looks
+    moves: bool = False  # if true, the stack of its main thread changed between two looks, or it moved many bytes
     missing: str = ""  # why there are no stacks; empty if there are
     connections: tuple[ConnectionSeen, ...] = ()  # its TCP connections
     collectives: tuple[Collective, ...] = ()

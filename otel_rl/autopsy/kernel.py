@@ -131,6 +131,12 @@ def cpu_of_threads(pid: int) -> dict[int, float]:
     return {thread: stat.cpu for thread, stat in stats if stat is not None}
 
 
+def moved_by(pid: int) -> int:
+    """Return the bytes that a process has read and written, files and pipes; 0 if that is unknown."""
+    fields = dict(line.split(": ", 1) for line in _text(f"/proc/{pid}/io").splitlines() if ": " in line)
+    return int(fields.get("rchar", 0)) + int(fields.get("wchar", 0))
+
+
 def view_of_thread(pid: int, thread: int, busy: float) -> Kernel | None:
     """Return the kernel's view of a thread that used so many CPUs; `None` if it has gone."""
     stat = stat_of(pid, thread)

@@ -48,13 +48,15 @@ def verdict_of(machines: Sequence[MachineSeen], nows: Sequence[Now], at: int, *,
     live = [now for now in nows if lives(report_of(now), at)]
     is_late = is_suspected or any(stall.kind != "slow" for now in live for stall in now.stalled)
     vain = {wait.cause for now in live for wait in now.waits if wait.cause}
-    causes = _causes(graph, machines)
+    # A late rank that moves is slow, and works for nobody who waits: that is a fact of the agent, and not a cause.
+    is_slow = all(stall.kind == "slow" for now in live for stall in now.stalled)
+    causes = [each for each in _causes(graph, machines) if not (is_slow and _is_only_slow(each, graph))]
     serious = [each for each in causes if is_late or vain or (_sure(each) == "certain" and each.waiters)]
     is_early = not serious
     if is_early:
         serious = [each for each in causes if _unusual(each, graph, at) and not _works(each, graph)]
     if not serious:
-        return _well(graph, at)
+        return _well(graph, at, is_suspected=is_suspected)
     sure: dict[str, Sure] = {kind: "certain" if kind in vain else KINDS[kind].sure for kind in KINDS}
     places = {kind: place for place, kind in enumerate(KINDS)}
     cause = min(
@@ -109,6 +111,12 @@ def _unusual(cause: _Cause, graph: Graph, at: int) -> str:
     return next((f"{wording.capitalized(node.phase)} takes {how}." for node, how in known if how), "")
 
 
+def _is_only_slow(cause: _Cause, graph: Graph) -> bool:
+    """Return whether the cause is a rank that makes progress of its own, and for which nobody waits."""
+    seen = graph.nodes[cause.end.who[0]].seen
+    return _works(cause, graph) and not cause.waiters and seen is not None and seen.moves
+
+
 def _works(cause: _Cause, graph: Graph) -> bool:
     """Return whether the cause is a rank that works, and may go on at any moment."""
     node = graph.nodes[cause.end.who[0]]
@@ -131,7 +139,7 @@ def _causes(graph: Graph, machines: Sequence[MachineSeen]) -> list[_Cause]:
     return [_Cause(ends[key], frozenset(keys)) for key, keys in waiters.items()]
 
 
-def _well(graph: Graph, at: int) -> Verdict:
+def _well(graph: Graph, at: int, *, is_suspected: bool) -> Verdict:
     living = [node for node in graph.nodes.values() if node.records and node.seen is not None]
     if not living:
         return Verdict(kind="ended", sentence="No process of the run was seen alive.", sure="likely")
@@ -144,7 +152,9 @@ def _well(graph: Graph, at: int) -> Verdict:
         kind="well",
         sentence=f"Nothing is overdue: {count}{where}{doing}.{_but_unusual(living, at)}",
         sure="likely",
-        advice="If it hangs all the same, add --cause hangs: then the likeliest cause is named.",
+        advice=""
+        if is_suspected
+        else "If it hangs all the same, add --cause hangs: then the likeliest cause is named.",
         evidence=tuple(_does(node, at) for node in living[:_MOST_NAMED]),
     )
 

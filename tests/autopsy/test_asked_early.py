@@ -52,3 +52,17 @@ def test_how_unusual_a_time_is() -> None:
         False,
         False,
     ]
+
+
+def test_a_late_rank_that_works() -> None:
+    """The agent knows that it is slow: the autopsy that it makes names no cause, unless somebody waits for the rank."""
+    agent = now((0, "", "update"), (1, "", "update"))
+    slow = replace(agent, stalled=tuple(replace(stall, kind="slow") for stall in agent.stalled))
+    works = seen(0, stack("update"), kernel=Kernel(state="R", busy=1.0), moves=True)
+    spins = replace(works, moves=False)
+
+    alone = replace(slow, processes=slow.processes[:1])
+    assert verdict_of([machine(works)], [alone], AT, is_suspected=True).kind == "well"
+    assert verdict_of([machine(spins)], [alone], AT, is_suspected=True).kind == "busy"
+    waits = seen(1, stack("step", call="all_reduce"))
+    assert verdict_of([machine(works, waits)], [slow], AT, is_suspected=True).who == ("rank 0",)
