@@ -31,6 +31,8 @@ LEAST = 8
 """Steps that each of two levels lasts, at the least."""
 _OF_RISES = 0.8
 """Part of the chance of a false alarm that is that of a rise."""
+_MOST_IN_BLOCK, _LEAST_BLOCKS, _CHANCE_OF_BLOCKS = 8, 24, 0.1
+"""Values of a block, blocks of a series, and the chance of a false alarm among means of blocks."""
 _ROUNDING = 1e-14
 """Part of the variance that is rounding."""
 RISE, NOTHING = 0, -1
@@ -83,10 +85,28 @@ def places_of_change(values: Floats, chance: float) -> Integers:
     lines, length = values.shape
     if length < 2 * LEAST:
         return np.full(lines, NOTHING)
-    change = likeliest(values)
-    known = thresholds()
+    place = _certain(values, chance)
+    # Slow noise under quick noise looks less correlated than it is; means of blocks show how much it is.
+    for line in np.flatnonzero(place != NOTHING):
+        at = int(place[line])
+        room = length if at == RISE else min(at, length - at)
+        block = min(_MOST_IN_BLOCK, length // _LEAST_BLOCKS, room // LEAST)
+        if block > 1 and _certain(_blocks(values[line : line + 1], block), _CHANCE_OF_BLOCKS)[0] == NOTHING:
+            place[line] = NOTHING
+    return place
+
+
+def _certain(values: Floats, chance: float) -> Integers:
+    change, length, known = likeliest(values), values.shape[1], thresholds()
     rising, falling = (known.at(length, change.correlation, 2 * share * chance) for share in (_OF_RISES, 1 - _OF_RISES))
     return np.where(change.statistic > np.where(change.is_up, rising, falling), change.place, NOTHING)
+
+
+def _blocks(values: Floats, length: int) -> Floats:
+    """Return the means of blocks of each line; what is left over is left out."""
+    whole = values.shape[1] // length * length
+    means: Floats = values[:, :whole].reshape(len(values), -1, length).mean(axis=2)
+    return means
 
 
 def likeliest(values: Floats) -> LevelChange:

@@ -27,12 +27,16 @@ _NEIGHBORS = 7
 """Values whose median a value is compared with, to see whether it is an outlier."""
 _FAR = 4.0
 """Standard deviations beyond which a value is cut."""
+_BESIDE = 4
+"""Values before and after a change that are compared, to see whether it is sudden."""
+_SUDDEN = 8.0
+"""How much larger a sudden change is than most differences of neighbors; 8 times their spread, without a sign."""
 _MOST_DEEP = 6
 _PARTS = 22
 """Halves, quarters and eighths that overlap by half."""
 _OF_PARTS = 0.1
 """Share of the chance of a false alarm that all parts have together."""
-_LOOKS, _EARLY_LOOKS, _EARLY = 12.0, 96.0, 60
+_LOOKS, _EARLY_LOOKS, _EARLY = 8.0, 48.0, 60
 """The chance of a false alarm is divided by this while a run goes on, and by the second number in its first steps."""
 _AGAIN = 1.25
 """A run that goes on is looked at again when it has so many times the steps: each look can be wrong."""
@@ -103,6 +107,12 @@ class _Splits:
         if not deep:
             return
         place = int(places_of_change(values[None, :], (1 - _OF_PARTS) * self._chance)[0])
+        if (
+            place > RISE
+            and min(place, len(values) - place) < 2 * LEAST < len(values) // 3
+            and not _is_sudden(values, place)
+        ):
+            place = NOTHING
         place = self._of_parts(values) if place == NOTHING else place
         if place == NOTHING:
             return
@@ -121,9 +131,19 @@ class _Splits:
             parts = np.lib.stride_tricks.sliding_window_view(values, length)[:: max(1, length // 2)]
             places = places_of_change(parts, _OF_PARTS * self._chance / _PARTS)
             for part in np.flatnonzero((places != NOTHING) & (places != RISE)):
-                return int(part) * max(1, length // 2) + int(places[part])
+                place = int(part) * max(1, length // 2) + int(places[part])
+                if _is_sudden(values, place):
+                    return place
             length //= 2
         return NOTHING
+
+
+def _is_sudden(values: Floats, place: int) -> bool:
+    """Return whether values change at a place more than anywhere else: slow noise has levels in its parts, too."""
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(values, _BESIDE), axis=1)
+    jumps = np.abs(medians[_BESIDE:] - medians[:-_BESIDE])
+    near = jumps[max(0, place - _BESIDE - 2) : place - _BESIDE + 3]
+    return bool(near.size and near.max() > _SUDDEN * spread(jumps))
 
 
 def _without_outliers(values: Floats) -> Floats:

@@ -45,6 +45,15 @@ def test_slow_downs_in_correlated_noise(
     assert found >= slow_downs.share(slow_downs.limit(count, correlation), course, count, 0.15, correlation, RUNS) - 10
 
 
+@pytest.mark.parametrize("count", [300, 1000])
+def test_slow_noise_under_quick_noise(count: int) -> None:
+    """The correlation of neighbors does not show it: few are accused, of half without the test of blocks."""
+    chance = np.random.default_rng(count)
+    slow, quick = (slow_downs.noise(chance, RUNS, count, correlation) for correlation in (0.9, 0.0))
+
+    assert sum(slow_downs.found(values) for values in 0.1 * (slow + quick)) <= 0.14 * RUNS
+
+
 def test_a_rise_is_one_change() -> None:
     """It has no step at which it came, but a level at its begin and one at its end."""
     noise = 0.02 * np.random.default_rng(1).normal(size=300)
