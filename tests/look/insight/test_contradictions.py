@@ -111,6 +111,7 @@ def counted(each: float) -> Series:
         ("sampling_gap", {"sampling/sampling_logp_difference/mean": level(0.69, 0.03)}, {"temperature": 0.6}),
         ("sampling_gap", {"loop/logp_diff": level(0.1, 0.01)}, {"sampling.top_p": 0.9}),
         ("sampling_gap", {"engine_kl": level(0.3, 0.01)}, {"rollout.top_k": 20}),
+        ("sampling_gap", {"engine_kl": level(0.3, 0.01)}, {"actor_rollout_ref.rollout.temperature": 0.7}),
         ("no_tokens", {"completions/mean_length": ZERO, "reward": FLAT}, {}),
     ],
 )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from otel_rl.look.insight.series import Floats, Integers, Series
     from otel_rl.semconv.main_metrics import MainMetrics, Topic
 
-_OTHERS = re.compile(r"(?:^|[._/])(?:val|eval|validation|test|critic|ref|reference|reward_model|rm)(?:[._/]|$)")
+_OTHERS = re.compile(r"(?:^|[./])(?:val|eval|validation|test|critic|ref|reference|reward_model|rm)(?:[._/]|$)")
 """Parts of names of parameters and metrics of something else than the training of the policy."""
 
 
