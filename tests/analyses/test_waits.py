@@ -67,6 +67,21 @@ def verdicts(reducer: Reducer) -> list[tuple[str, str, tuple[str, ...]]]:
     return [(one.waiter, one.cause, one.culprits) for one in watch.waits if one.cause]
 
 
+def test_the_trajectories_that_were_made() -> None:
+    """Each process has the number of those that ended, how many of the last ones failed, and the last failure."""
+    reducer = run(rollouts=1)
+    for number, error in enumerate([None, ("ValueError", "no answer"), ("HTTPError", "500"), None], 2):
+        feed(reducer, "rollout0", trajectory(number, number, prompt_id=number))
+        feed(reducer, "rollout0", SpanEnded(number, number * S + 1, b"", error=error))
+        feed(reducer, "rank0", trajectory(100 + number, number, prompt_id=number))
+    made = {(one.role, one.rank): one for one in reducer.analyses.now()["made"]}
+
+    assert [*made] == [("rollout", 0)]
+    rollout = made["rollout", 0]
+    assert (rollout.ended, rollout.failed, rollout.open, rollout.last) == (5, 0, 0, "prompt 5")
+    assert (rollout.failure, rollout.failure_unix_nano, rollout.error) == ("prompt 4", 4 * S + 1, "HTTPError: 500")
+
+
 def test_a_tool_of_a_group() -> None:
     """A rank in its rollout waits for the group of a trajectory, whose worker runs a tool since a time."""
     reducer = run()

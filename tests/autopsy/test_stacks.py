@@ -51,6 +51,26 @@ libc.sleep(600)
     assert [thread.frames[0].function for thread in found] == ["<module>", "wait"]
 
 
+def test_the_names_of_threads(tmp_path: Path) -> None:
+    """A process that answers the question says how its threads are called, and their numbers in the kernel."""
+    script = """
+import threading, time, otel_rl
+INIT
+threading.Thread(target=threading.Event().wait, name="uploader", daemon=True).start()
+print(threading.main_thread().native_id, flush=True)
+time.sleep(600)
+"""
+    process, asked, printed = started(script, tmp_path)
+    time.sleep(0.3)
+    found = ask([asked])[process.pid]
+    process.kill()
+    process.communicate()
+
+    assert [thread.name for thread in found if not isinstance(thread, str)] == ["MainThread", "uploader"]
+    assert not isinstance(found[0], str)
+    assert [found[0].number] == [*map(int, printed)]
+
+
 def test_a_forked_child_and_a_program(tmp_path: Path) -> None:
     """The first has stacks of its own; the second has no handler, is not asked, and goes on."""
     script = """
