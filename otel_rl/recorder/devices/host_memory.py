@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from functools import lru_cache
-from io import FileIO
-from pathlib import Path
 from typing import NamedTuple
+
+from otel_rl.recorder.files.descriptors import KeptDescriptor, kept, raised
 
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 _RECENT_NS = 20_000
@@ -26,9 +27,10 @@ class MemoryReader:
     """
 
     def __init__(self) -> None:
-        path = Path("/proc/self/statm")
-        self._file = FileIO(path) if path.exists() else None
-        self._fd = -1 if self._file is None else self._file.fileno()
+        self._file: KeptDescriptor | None = None
+        with contextlib.suppress(OSError):  # no /proc, or no descriptor is left
+            self._file = kept(raised(os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)))
+        self._fd = -1 if self._file is None else self._file.number
         self._last = b""
         self._last_at = 0
 
@@ -52,8 +54,9 @@ class MemoryReader:
     def close(self) -> None:
         """Release the file descriptor."""
         self._fd = -1
-        if self._file is not None:
-            self._file.close()  # closes only once
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
 
 @lru_cache(maxsize=256)  # one phase often ends where the next one starts

@@ -26,6 +26,8 @@ from os.path import samestat
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from otel_rl.recorder.files.descriptors import raised
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
@@ -153,7 +155,7 @@ def is_held(path: Path) -> bool:
 
 
 def _open(path: Path) -> int:
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    return raised(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
 
 
 def _lock(fd: int, path: Path, patience: float) -> None:

@@ -17,15 +17,18 @@ import faulthandler
 import os
 import signal
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from otel_rl.recorder.files import descriptors
 from otel_rl.recorder.files.atomic_files import number_in
 from otel_rl.recorder.files.modes import open_file
 
 if TYPE_CHECKING:
-    from io import FileIO
+    from types import ModuleType
 
+_unregister = faulthandler.unregister
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 """Batch systems, Kubernetes, closed terminals and limits of CPU time send them; by default they end the process."""
 _FIRST, _LAST = getattr(signal, "SIGRTMIN", 0) + 8, getattr(signal, "SIGRTMAX", 0)
@@ -39,6 +42,13 @@ THREADS = "threads.json"
 """The file with the threads whose stacks were asked for: identity in stacks, number of the kernel, and name."""
 
 
+class _StackFile(NamedTuple):
+    """The file into which a signal writes the stacks."""
+
+    place: Path
+    descriptor: descriptors.KeptDescriptor
+
+
 class SignalFiles:
     """The signals that would end this process, and the one that asks for its stacks, each with a file, until `close`.
 
@@ -46,13 +56,20 @@ class SignalFiles:
     """
 
     def __init__(self) -> None:
-        self._files: dict[int, FileIO] = {}
+        self._files: dict[int, _StackFile] = {}
+        self._pid = 0
+        self._replaced: list[tuple[ModuleType, str, object, object]] = []
 
     def begin(self, directory: Path) -> None:
         """Watch the signals from now on."""
+        self._pid = os.getpid()
         for name in _ENDS:
             self._register(name, directory / name.name, ends=True)
         any(self._register(number, directory / f"{_STACKS}.{number}", ends=False) for number in range(_FIRST, _LAST))
+        # The kernel does not say whose handler a signal has. So whoever sets one for the signal that asks for stacks
+        # closes its file first, by which an autopsy knows that it must not send it.
+        for module, function in ((signal, "signal"), (faulthandler, "register"), (faulthandler, "unregister")):
+            self._leave_before(module, function)
 
     def _register(self, number: int, place: Path, *, ends: bool) -> bool:
         """Let a signal write the stacks into a file, unless something handles it; return whether it does."""
@@ -62,30 +79,54 @@ class SignalFiles:
             if signal.getsignal(number) is signal.SIG_DFL and not _is_caught(number):
                 # Kept open: `faulthandler` knows only the number of the descriptor, and would write stacks into the
                 # file that has it next.
-                self._files[number] = open(place, "ab", 0, opener=open_file)  # noqa: SIM115
-                faulthandler.register(number, self._files[number], all_threads=True, chain=ends)
+                opened = descriptors.raised(open_file(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT))
+                self._files[number] = _StackFile(place, descriptors.kept(opened))
+                faulthandler.register(number, opened, all_threads=True, chain=ends)
                 return True
         return False
+
+    def _leave_before(self, module: ModuleType, name: str) -> None:
+        """Let a function of a module, which sets the handler of a signal, find the signal as it was before `begin`."""
+        original = getattr(module, name)
+
+        @wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            number = args[0] if args else kwargs.get("signum", kwargs.get("signalnum"))
+            if isinstance(number, int) and number not in _ENDS:
+                self._leave(int(number), removes=os.getpid() == self._pid)
+            return original(*args, **kwargs)
+
+        setattr(module, name, call)
+        self._replaced.append((module, name, call, original))
 
     def write_stacks(self) -> None:
         """Write the stacks of all threads as the signal that asks for them does."""
         for number, file in list(self._files.items()):
-            if number not in _ENDS:
-                faulthandler.dump_traceback(file, all_threads=True)
+            if number not in _ENDS and file.descriptor.is_same:
+                faulthandler.dump_traceback(file.descriptor.number, all_threads=True)
 
     def close(self, *, in_child: bool = False) -> None:
         """Leave the signals alone, except where the trainer has set a handler since; a second call is harmless."""
-        for number, file in list(self._files.items()):
+        while self._replaced and not in_child:
+            module, name, call, original = self._replaced.pop()
+            if getattr(module, name) is call:
+                setattr(module, name, original)
+        for number in list(self._files):
             if in_child and number not in _ENDS:
                 continue  # its parent may wait for it
-            if not file.closed and signal.getsignal(number) is signal.SIG_DFL:
-                faulthandler.unregister(number)
-            with suppress(OSError):  # somebody has closed its descriptor
-                file.close()
-            if not in_child:  # a child that a signal ended early may have written into it
-                with suppress(OSError):
-                    Path(file.name).unlink()
-            self._files.pop(number, None)
+            self._leave(number, removes=not in_child)  # a child that a signal ended early may have written into it
+
+    def _leave(self, number: int, *, removes: bool = True) -> None:
+        """Leave a signal as it was before `begin`, unless somebody has set a handler."""
+        file = self._files.pop(number, None)
+        if file is None:
+            return
+        if signal.getsignal(number) is signal.SIG_DFL:
+            _unregister(number)
+        file.descriptor.close()
+        if removes:
+            with suppress(OSError):
+                file.place.unlink()
 
 
 def _is_caught(number: int) -> bool:

@@ -29,6 +29,7 @@ from zlib import crc32
 
 import msgspec
 
+from otel_rl.recorder.files.descriptors import KeptDescriptor, kept
 from otel_rl.recorder.files.modes import open_file
 from otel_rl.recorder.journal.segments import (
     GAP,
@@ -217,6 +218,20 @@ class Writer:
             self._kept.pop(number, None)
 
 
+_never_closed: list[mmap.mmap] = []
+
+
+def _mapped(fd: int, size: int) -> tuple[mmap.mmap, KeptDescriptor | None]:
+    """Return a mapping, and the copy of the descriptor that `mmap` keeps in it; `None` if the number is unknown."""
+    number = os.dup(fd)  # the lowest one that is free, which `mmap` gets
+    os.close(number)
+    mapping = mmap.mmap(fd, size)
+    with contextlib.suppress(OSError):
+        if (copy := kept(number))[1:] == kept(fd)[1:]:
+            return mapping, copy
+    return mapping, None
+
+
 class _Segment:
     """A reserved and mapped file, to which several threads may append.
 
@@ -225,7 +240,7 @@ class _Segment:
     """
 
     __slots__ = (
-        *("after", "ask", "draft", "file", "map", "number", "path"),
+        *("after", "ask", "copy", "draft", "file", "map", "number", "path"),
         *("populate_at", "populated", "records", "size", "tell", "write"),
     )
 
@@ -240,8 +255,8 @@ class _Segment:
         fd = open_file(self.draft, os.O_CREAT | os.O_RDWR | os.O_TRUNC)
         try:
             _reserve(fd, size)
-            self.map = mmap.mmap(fd, size)
             self.file = os.fstat(fd)
+            self.map, self.copy = _mapped(fd, size)
         except BaseException:  # Ctrl-C must not leave a file behind either
             self.discard()
             raise
@@ -286,7 +301,10 @@ class _Segment:
             # First, as another thread may ask for the position meanwhile. Without the unmapping, 1,200 runs in one
             # process ended in EMFILE (recorder/trainer/test_many_runs.py).
             self.tell = self.tell().__index__
-            self.map.close()
+            if self.copy is not None and self.copy.is_same:
+                self.map.close()
+            else:  # its number is something else's by now, which `close` and the garbage collection would close
+                _never_closed.append(self.map)
 
     def measure(self) -> tuple[bool, int]:
         """Return whether the file is still at its path, and its size in bytes."""

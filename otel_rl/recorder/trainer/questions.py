@@ -17,6 +17,7 @@ from contextlib import suppress
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING
 
+from otel_rl.recorder.files import descriptors
 from otel_rl.recorder.files.atomic_files import number_in, write_atomically
 from otel_rl.recorder.files.signals import FLIGHT, FLIGHT_ANSWER, QUESTIONS, STACKS, THREADS
 from otel_rl.recorder.interrupts import let_pass
@@ -34,7 +35,7 @@ class Questions:
     """The thread of a process that answers, until `close`."""
 
     def __init__(self) -> None:
-        self._into: int | None = None
+        self._into: descriptors.KeptDescriptor | None = None
 
     def begin(self, journal: Path, write_stacks: Callable[[], None]) -> None:
         """Wait for questions; a file in the journal says where."""
@@ -43,34 +44,37 @@ class Questions:
         with suppress(OSError, RuntimeError):  # no descriptor or no thread is left
             if any(number_in(os.environ.get(name, "")) for name in _SWITCHES):
                 write_atomically(journal / FLIGHT_ANSWER, b"{}")  # it can be asked for
-            pipe, self._into = os.pipe()
+            pipe, into = map(descriptors.raised, os.pipe())
+            self._into = descriptors.kept(into)
 
             def write_threads_and_stacks() -> None:
                 _write_threads(journal)
                 write_stacks()
 
             answers = {STACKS: write_threads_and_stacks, FLIGHT: lambda: _write_flight(journal)}
-            threading.Thread(target=_answer, args=(pipe, answers), name="otel-rl-questions", daemon=True).start()
+            threading.Thread(
+                target=_answer, args=(descriptors.kept(pipe), answers), name="otel-rl-questions", daemon=True
+            ).start()
             # With the inode: after `close`, another file may get the number, and an autopsy must not write into that
             # one.
-            write_atomically(journal / QUESTIONS, f"{self._into} {os.fstat(self._into).st_ino}".encode())
+            write_atomically(journal / QUESTIONS, f"{into} {self._into.inode}".encode())
 
     def close(self) -> None:
         """End the thread; a second call is harmless."""
         into, self._into = self._into, None
-        if into is not None:
-            with suppress(OSError):  # somebody has closed it
-                os.write(into, _END)  # a forked child may hold the pipe open
-                os.close(into)
+        if into is not None and into.is_same:  # otherwise somebody has closed it
+            with suppress(OSError):
+                os.write(into.number, _END)  # a forked child may hold the pipe open
+            into.close()
 
 
-def _answer(pipe: int, answers: dict[bytes, Callable[[], None]]) -> None:
-    while (question := os.read(pipe, 1)) not in (_END, b""):
+def _answer(pipe: descriptors.KeptDescriptor, answers: dict[bytes, Callable[[], None]]) -> None:
+    while pipe.is_same and (question := os.read(pipe.number, 1)) not in (_END, b""):
         try:
             answers.get(question, int)()
         except Exception as error:  # another version of PyTorch, or a full disk
             let_pass(error)
-    os.close(pipe)
+    pipe.close()
 
 
 def _write_threads(journal: Path) -> None:
