@@ -79,15 +79,17 @@ def _age(phase: PhaseNow, at: int) -> float:
 
 def _opening(present: RunPresent, waits: Sequence[Wait], *, is_live: bool) -> Iterator[str]:
     """Yield what the state of the run says about its waits, unless these say why it is in this state."""
+    unusual = unusual_phases(present) if is_live else []
     if present.state == "empty":
         yield "Nothing is known: no agent of this run has written anything."
     elif present.is_over:
         how = "this was open when its agents wrote last" if waits else "nothing is owed"
         yield f"The run has ended ({present.state}); {how}."
     elif present.reason and not any(wait.cause for wait in waits):
-        yield f"{present.reason}."
-    if is_live:
-        yield from unusual_phases(present)
+        reason = wording.capitalized(present.reason)
+        if not any(sentence.startswith(reason.partition(" for ")[0]) for sentence in unusual):
+            yield f"{reason}."
+    yield from unusual
     if is_live and not waits:
         yield "No process is known to wait for another one. If the run hangs, `otel-rl autopsy` looks at the stacks."
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 
 from otel_rl.look.insight.owed import Owed, owed
 from otel_rl.look.terminal.debts import lines
-from otel_rl.recorder.archive.now import Wait
-from tests.look.terminal.nows import process, wait, written
+from otel_rl.recorder.archive.now import PhaseNow, Wait
+from tests.look.terminal.nows import S, hanging, process, wait, written
 from tests.security.hostile import CONTROLS, NAMES
 
 
@@ -121,6 +122,18 @@ def test_a_process_that_came_back(tmp_path: Path) -> None:
     assert said(tmp_path / "b", processes=[first]).sentences == ("The run has ended (crashed); nothing is owed.",)
 
 
+def test_a_phase_that_hangs_and_is_unusual(tmp_path: Path) -> None:
+    """It is said once, with how unusual it is."""
+    long_ago = PhaseNow("generate", time.time_ns() - 4000 * S)
+    ranks = [process(phases=(long_ago,), usual_s=41.0)]
+
+    sentences = said(tmp_path, wait("rank 0", "tool", "pytest"), processes=ranks, stalled=hanging()).sentences
+
+    assert [sentence for sentence in sentences if "is in generate" in sentence] == [
+        "Rank 0 is in generate for 1 h 7 min, 98 times its usual time (41 s)."
+    ]
+
+
 def test_hostile_names(tmp_path: Path) -> None:
     """They cannot act on the terminal, and a line of the table is not wider than the screen."""
     sentences = said(tmp_path, *(wait(name, "tool", name, (name,), group=name, doing=name) for name in NAMES))
@@ -136,9 +149,9 @@ def test_a_process_that_is_missing(tmp_path: Path) -> None:
     waits = wait("rank 0", "collective", "update", ("rank 1",), cause="dead", culprits=("rank 1",))
 
     assert untimed(said(tmp_path / "a", processes=ranks).sentences)[0] == (
-        "rank 1 failed with RuntimeError: no kernel at 12:04:07."
+        "Rank 1 failed with RuntimeError: no kernel at 12:04:07."
     )
     assert untimed(said(tmp_path / "b", wait("rank 0", "tool", "tool pytest"), processes=ranks).sentences)[0] == (
-        "rank 1 failed with RuntimeError: no kernel at 12:04:07."
+        "Rank 1 failed with RuntimeError: no kernel at 12:04:07."
     )
     assert said(tmp_path / "c", waits, processes=ranks).sentences == ()
