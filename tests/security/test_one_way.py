@@ -44,6 +44,15 @@ _ASKERS = {
     "otel_rl/autopsy/doctor/network.py": "names its errors",
     "exporters/otel_rl_exporters/swanlab_api.py": "names the errors of SwanLab's package",
 }
+_SIGNALS = re.compile(r"(os\.kill(pg)?|tgkill|signal\.pthread_kill|\w+\.(terminate|send_signal))\(")
+_SIGNALLERS = {
+    "otel_rl/autopsy/stacks.py": "a process that has the file for its stacks open, and catches the signal",
+    "otel_rl/recorder/agent/__main__.py": "the child of the supervisor, which waits for it",
+    "otel_rl/recorder/directory/agent_start.py": "supervisors that this process has started, and not waited for",
+    "otel_rl/recorder/files/asked_programs.py": "a group whose leader this process has started, and not waited for",
+    "otel_rl/demo/processes.py": "ranks that the demo has started, and not waited for",
+    "otel_rl/serve/verbs/stack.py": "a server whose command names the directory of the stack",
+}
 _STARTERS = {
     "otel_rl/recorder/files/programs.py": "the one way",
     "otel_rl/recorder/agent/__main__.py": "forks the agent, in a process that imports nothing of otel-rl",
@@ -215,6 +224,11 @@ def test_files_are_opened_in_one_way(kind: str) -> None:
 def test_programs_are_started_in_one_way() -> None:
     """No other module starts a process itself; each exception has its reason."""
     assert {module for module, _, text in calls() if _STARTS.match(text)} == set(_STARTERS)
+
+
+def test_signals_are_sent_to_known_processes() -> None:
+    """No other module sends one; each has the reason why the process is the one that is meant."""
+    assert {module for module, _, text in calls() if _SIGNALS.match(text)} == set(_SIGNALLERS)
 
 
 def test_http_goes_out_by_one_client() -> None:
