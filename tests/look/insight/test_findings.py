@@ -16,9 +16,12 @@ from otel_rl import semconv
 from otel_rl.export import Environment, Row, Span
 from otel_rl.look.insight import Facts, Finding, conclude, facts_of, findings
 from otel_rl.look.insight.facts import Kind
+from otel_rl.look.insight.findings.goodput import goodput
+from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.recorder.archive import files
 from otel_rl.recorder.archive.thinning import Thinner
 from otel_rl.recorder.archive.writer import ArchiveWriter
+from otel_rl.recorder.facts.goodput import TRAINED
 from tests.look.insight.played import BEGAN, GIB, PHASES, Played, Player, S, play
 
 HOSTS = ("node1", "node1", "node2", "node2")
@@ -394,6 +397,18 @@ def test_a_run_that_hung_until_it_was_killed(tmp_path: Path) -> None:
 
     assert "synchronizing weights" in sentence
     assert "between steps" not in sentence
+
+
+def test_a_step_that_takes_long(tmp_path: Path) -> None:
+    """The time of the step that is open is not lost: how much of it trains is known when it ends."""
+    recorded = RecordedRun(play(tmp_path / "run", Played(), steps=30))
+    (found,) = goodput(recorded, {TRAINED: 0.18, "start": 0.08, "none": 0.01, "open": 0.73})
+
+    assert (found.severity, found.advice) == ("good", "")
+    assert found.sentence == (
+        "18 % of the time trained. Lost: 8 % before the first step, 1 % outside of phases."
+        " The step that is open has 73 %."
+    )
 
 
 def test_the_first_of_several_dead_ranks(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ class _Loss(NamedTuple):
     advice: str = ""
 
 
-_START = "start"
+_START, _OPEN = "start", "open"
 _LOSSES: dict[str, _Loss] = {
     HUNG: _Loss("hung"),
     "repeated": _Loss("repeated after a resume", "Write checkpoints more often."),
@@ -35,7 +35,6 @@ _LOSSES: dict[str, _Loss] = {
     _START: _Loss("before the first step"),  # no advice: a start is paid once, however long a run is
     "between": _Loss("between steps", "Look at what the trainer does between two steps."),
     "end": _Loss("after the last whole step"),
-    "open": _Loss("in the step that is open"),
     "sync": _Loss(
         "synchronizing weights", "Look at the way of the weights to the engines: group them, or send them over NCCL."
     ),
@@ -48,7 +47,10 @@ _LOSSES: dict[str, _Loss] = {
 
 
 def goodput(recorded: RecordedRun, parts: Mapping[str, float]) -> list[Finding]:
-    """Return the share of the wall time that trained, and the largest losses; all add up to 1."""
+    """Return the share of the wall time that trained, and the largest losses; all add up to 1.
+
+    How much of the step that is open trains is known when it ends: until then its time is neither trained nor lost.
+    """
     steps = recorded.steps
     if not parts or steps is None or steps.number < _LEAST_STEPS:
         return []
@@ -56,14 +58,16 @@ def goodput(recorded: RecordedRun, parts: Mapping[str, float]) -> list[Finding]:
     large = sorted((loss for loss in costs if costs[loss] >= _LEAST), key=lambda loss: (-costs[loss], loss.name))
     lost = ", ".join(f"{wording.percent(costs[loss])} {loss.name}" for loss in large)
     trained = parts.get(TRAINED, 0.0)
-    after_start = trained / max(1 - parts.get(_START, 0.0), trained, 1e-9)
+    begun = parts.get(_OPEN, 0.0)
+    known = trained / max(1 - parts.get(_START, 0.0) - begun, trained, 1e-9)
+    in_step = f" The step that is open has {wording.percent(begun)}." if begun >= _LEAST else ""
     advice = next((loss.advice for loss in large if loss is not _LOSSES[_START]), "")
     return [
         Finding(
             kind="goodput",
-            severity="good" if after_start >= _WELL else "note" if after_start >= _BAD else "warning",
-            sentence=f"{wording.percent(trained)} of the time trained.{f' Lost: {lost}.' if lost else ''}",
-            advice=advice if after_start < _WELL else "",
+            severity="good" if known >= _WELL else "note" if known >= _BAD else "warning",
+            sentence=f"{wording.percent(trained)} of the time trained.{f' Lost: {lost}.' if lost else ''}{in_step}",
+            advice=advice if known < _WELL else "",
             evidence=Evidence(
                 steps=(steps.first, steps.last),
                 names=(_METRIC,) if _METRIC in recorded.names else (),
