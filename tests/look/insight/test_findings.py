@@ -411,6 +411,16 @@ def test_a_step_that_takes_long(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("checkpoints", "severity"), [((20,), "good"), ((10, 20), "warning")])
+def test_a_first_checkpoint(tmp_path: Path, checkpoints: tuple[int, ...], severity: str) -> None:
+    """It says nothing of the time that checkpoints will cost; two do, and then the advice is given."""
+    phases = lambda step, _: {"checkpoint": 4000.0, **PHASES} if step in checkpoints else PHASES  # noqa: E731
+    found = only(facts_of(play(tmp_path / "run", Played(phases=phases), steps=30)), "goodput")
+
+    assert (found.severity, found.advice != "") == (severity, severity == "warning")
+    assert "checkpoints" in found.sentence
+
+
 def test_the_first_of_several_dead_ranks(tmp_path: Path) -> None:
     """The one that died first is named, with its machine and its phase; the rest is counted."""
     player = Player(tmp_path / "run", Played(ranks=4, hosts=HOSTS))

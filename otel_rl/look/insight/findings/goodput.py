@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.look.insight.facts import Evidence, Finding
 from otel_rl.look.insight.troubles import DIVERGED, NONFINITE
 from otel_rl.recorder.facts import wording
 from otel_rl.recorder.facts.goodput import HUNG, TRAINED
+from otel_rl.semconv.phase_categories import category_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +52,7 @@ def goodput(recorded: RecordedRun, parts: Mapping[str, float]) -> list[Finding]:
     """Return the share of the wall time that trained, and the largest losses; all add up to 1.
 
     How much of the step that is open trains is known when it ends: until then its time is neither trained nor lost.
+    Something that happened once, such as a first checkpoint, says nothing of the time that it will cost.
     """
     steps = recorded.steps
     if not parts or steps is None or steps.number < _LEAST_STEPS:
@@ -59,9 +62,10 @@ def goodput(recorded: RecordedRun, parts: Mapping[str, float]) -> list[Finding]:
     lost = ", ".join(f"{wording.percent(costs[loss])} {loss.name}" for loss in large)
     trained = parts.get(TRAINED, 0.0)
     begun = parts.get(_OPEN, 0.0)
-    known = trained / max(1 - parts.get(_START, 0.0) - begun, trained, 1e-9)
+    once = {_START, *_categories_once(recorded)}
+    known = trained / max(1 - sum(parts.get(key, 0.0) for key in once) - begun, trained, 1e-9)
     in_step = f" The step that is open has {wording.percent(begun)}." if begun >= _LEAST else ""
-    advice = next((loss.advice for loss in large if loss is not _LOSSES[_START]), "")
+    advice = next((loss.advice for loss in large if loss not in [_LOSSES.get(key) for key in once]), "")
     return [
         Finding(
             kind="goodput",
@@ -76,3 +80,13 @@ def goodput(recorded: RecordedRun, parts: Mapping[str, float]) -> list[Finding]:
             needs=(NONFINITE, DIVERGED),
         )
     ]
+
+
+def _categories_once(recorded: RecordedRun) -> set[str]:
+    """Return what phases are for of which no process has had more than one."""
+    times: dict[str, int] = defaultdict(int)
+    for total in recorded.spans:
+        if total.kind == "phase" and total.phase:
+            category = category_of(total.phase)
+            times[category] = max(times[category], total.number)
+    return {category for category, number in times.items() if number == 1}
