@@ -17,7 +17,7 @@ import msgspec
 
 from otel_rl.look.reader.plain_paths import plain
 from otel_rl.look.reader.valid import literal
-from otel_rl.recorder.archive.columns import LARGEST
+from otel_rl.recorder.archive.columns import largest_of
 from otel_rl.recorder.archive.tables import SQL
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _of_ranges(table: ArchiveTable, path: Path, cursor: duckdb.DuckDBPyConnectio
         least, most, nulls = found.get(column.name, (None, None, 0))
         if nulls and not column.can_be_null:
             return f"its column {column.name} has missing values"
-        if column.kind == "int64" and max(-(least or 0), most or 0) > LARGEST:
+        if column.kind == "int64" and max(-(least or 0), most or 0) > largest_of(column):
             return f"its column {column.name} has a number that is out of range"
     return ""
 

@@ -53,8 +53,14 @@ _STEPS_NOTE = "steps"
 _MAGIC = b"PAR1"
 LARGEST = 3 << 61
 """The largest integer of a column, as a time in the year 2189: a time with a duration has to fit into 64 bits."""
+_INTEGER_64 = (1 << 63) - 1
 _KEYS = {"b": DataType.int8(), "h": DataType.int16(), "i": DataType.int32()}
 """The types of places in arrays of Python, and in columns."""
+
+
+def largest_of(column: Column) -> int:
+    """Return the largest integer that a column can have; readers leave out a duration that is beyond all times."""
+    return _INTEGER_64 if column.name.endswith("_ns") else LARGEST
 
 
 def batch_of(table: ArchiveTable, columns: Iterable[Sequence[Any]]) -> RecordBatch:
@@ -257,6 +263,6 @@ def columns_in(table: ArchiveTable, batch: RecordBatch) -> Columns:
     for column in table.columns:
         if column.kind == "int64":
             values = list(filter(None, columns[column.name]))
-            if max(max(values, default=0), -min(values, default=0)) > LARGEST:
+            if max(max(values, default=0), -min(values, default=0)) > largest_of(column):
                 raise ValueError(f"not a file of {table.name}: column {column.name} has a number that is out of range")
     return columns
