@@ -163,13 +163,37 @@ def _is_run(directory: Path) -> bool:
 def machines(archive: Path) -> list[str]:
     """Return the folders of an archive that have files of tables, and not only `now.json` or a draft on a full disk.
 
-    Folders that are links, or have some in them, are left out: an archive of somebody else could lead anywhere.
+    Folders that are links, or have some in them, are left out: an archive of somebody else could lead anywhere. Of a
+    folder and its copy, as a file manager or a synchronization leaves it, the one with more is returned.
     """
     if archive.is_symlink():
         _warnings.warn(f"{archive} is a link; it is not read")
         return []
     names = sorted(os.listdir(archive)) if archive.is_dir() else []  # noqa: PTH208
-    return [name for name in names if _has_files(archive / name)]
+    with_files = [name for name in names if _has_files(archive / name)]
+    return _without_copies(archive, with_files) if len(with_files) > 1 else with_files
+
+
+def _without_copies(archive: Path, names: list[str]) -> list[str]:
+    kept: dict[str, set[tuple[str, int, int, str]]] = {}
+    have = {name: _files_of(archive / name) for name in names}
+    for name in sorted(names, key=lambda name: -sum(end for _, _, end, _ in have[name])):
+        if copied := next((other for other in kept if kept[other] & have[name]), None):
+            _warnings.warn(f"{archive / name} is a copy of {archive / copied}; it is not read")
+        else:
+            kept[name] = have[name]
+    return sorted(kept)
+
+
+def _files_of(place: Path) -> set[tuple[str, int, int, str]]:
+    """Return the files of a machine whose lines have times, by ranges and checksums: no other machine has such ones."""
+    return {
+        (table.name, *file[:3])
+        for table in TABLES
+        if any(column.name.endswith("_unix_nano") for column in table.columns)
+        for folder in (place, place / files.TAIL)
+        for file in files.listed(folder / table.name)
+    }
 
 
 def _has_files(place: Path) -> bool:

@@ -108,3 +108,14 @@ def test_the_newest_file_of_steps_is_gone(tmp_path: Path) -> None:
     ]
     gone.write_bytes(kept)
     assert values(tmp_path) == [float(step) for step in range(8)]
+
+
+def test_a_copy_of_a_machine(tmp_path: Path) -> None:
+    """A folder that was copied next to its original, and is behind it, doubles nothing."""
+    archive = tmp_path / "archive"
+    write(tmp_path, range(40), random.Random(1))
+    shutil.copytree(archive / "local", archive / "local (1)")
+    write(tmp_path, range(40, 80), random.Random(1))
+    shutil.copytree(archive / "local", archive / "another copy")
+
+    assert values(tmp_path) == [float(step) for step in range(80)]
