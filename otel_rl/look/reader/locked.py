@@ -29,6 +29,8 @@ SET allowed_paths = [{paths}]; SET enable_external_access = false; SET lock_conf
 """
 _IN_PLACE_OF_TABLES = {"range", "generate_series", "unnest", "json_each", "json_tree"}
 """Functions in FROM that a query may use. DuckDB has others that run SQL, and each version adds some."""
+_OF_MACHINE = {"current_setting"}
+"""Functions that tell of the machine, such as directories of its user."""
 
 
 def lock(connection: duckdb.DuckDBPyConnection, paths: Iterable[Path]) -> None:
@@ -51,21 +53,23 @@ def selected(connection: duckdb.DuckDBPyConnection, query: str, most: int) -> du
         raise ValueError(f"write one query that returns lines, such as SELECT … FROM rows ({tree['error_message']})")
     if len(tree["statements"]) != 1:
         raise ValueError("write one query, without further ones behind it")
-    if others := {*_in_place_of_tables(tree)} - _IN_PLACE_OF_TABLES:
+    if asked := {*_names(tree, "FUNCTION")} & _OF_MACHINE:
+        raise ValueError(f"{', '.join(sorted(asked))} tells of the machine, and cannot be asked")
+    if others := {*_names(tree, "TABLE_FUNCTION")} - _IN_PLACE_OF_TABLES:
         known = ", ".join(sorted(_IN_PLACE_OF_TABLES))
         raise ValueError(f"{', '.join(sorted(others))} cannot be read; in FROM, use tables, or the functions {known}")
     # On lines of its own: a query can end in a `--` comment, which would take the parenthesis too.
     return connection.sql(f"SELECT * FROM (\n{query.strip().rstrip(';')}\n) LIMIT {most}")
 
 
-def _in_place_of_tables(parsed: Any) -> Iterator[str]:
-    """Yield the names of all functions that take the place of a table in a parsed query."""
+def _names(parsed: Any, kind: str) -> Iterator[str]:
+    """Yield the names of all functions of a kind in a parsed query; a `TABLE_FUNCTION` takes the place of a table."""
     waiting = [parsed]
     while waiting:
         node = waiting.pop()
         if isinstance(node, dict):
-            if node.get("type") == "TABLE_FUNCTION":
-                yield str(node["function"]["function_name"]).lower()
+            if node.get("type") == kind:
+                yield str(node.get("function", node)["function_name"]).lower()
             waiting += node.values()
         elif isinstance(node, list):
             waiting += node

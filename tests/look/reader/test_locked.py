@@ -31,6 +31,7 @@ WRITES = [
 ]
 """Queries that write into the archive, which a database that reads it may do, or next to it."""
 READS = [
+    "SELECT current_setting('secret_directory')",
     "SELECT * FROM read_csv('/etc/passwd')",
     "SELECT * FROM '/etc/passwd'",
     "SELECT * FROM read_text('/proc/self/environ')",
