@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.cli import main
-from otel_rl.export import Row, Span, Trajectory
+from otel_rl.export import Event, Row, Span, Trajectory
 from otel_rl.look.export import perfetto, tables
 from otel_rl.look.export.perfetto import TraceLanes
 from otel_rl.look.reader.runs import open_run
@@ -56,6 +56,31 @@ def test_the_wide_table_has_each_value(recorded: Path, tmp_path: Path) -> None:
     for step, attempt, name, value in zip(rows["step"], rows["attempt"], rows["name"], rows["value"], strict=True):
         assert repr(values[step, name]) == repr(float(value))
         assert lines[step]["attempt"] == str(attempt)
+
+
+def test_safe_tables_have_no_formulas(tmp_path: Path) -> None:
+    """With `--safe`, no cell begins as a spreadsheet's formula, but for numbers; nothing else changes."""
+    run = tmp_path / "run"
+    writer = ArchiveWriter(run / "archive" / "local", 1 << 60)
+    for item in (
+        Row(0, 1, {"=HYPERLINK(1)": -1.0, "x": 2.0}),
+        Event("@SUM(A1)", 1, {}),
+        Event("-1+cmd", 2, {}),
+        Event("x", 3, {}),
+    ):
+        writer.add(item)
+    writer.save()
+
+    answer = CliRunner().invoke(main, ["export", str(run), "--to", "csv", "--safe", "-o", str(tmp_path / "csv")])
+
+    assert answer.exit_code == 0
+    with (tmp_path / "csv" / "rows.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [
+            ["step", "attempt", "time_unix_nano", "'=HYPERLINK(1)", "x"],
+            ["0", "0", "1", "-1.0", "2.0"],
+        ]
+    with (tmp_path / "csv" / "events.csv").open(newline="") as file:
+        assert [line["name"] for line in csv.DictReader(file)] == ["'@SUM(A1)", "'-1+cmd", "x"]
 
 
 @pytest.mark.parametrize(("steps", "kept"), [(None, range(8)), ((2, 3), range(2, 4)), ((5, 1 << 62), range(5, 8))])

@@ -48,6 +48,7 @@ _RUN = RunArgument()
 )
 @click.option("-o", "--output", "place", type=click.Path(path_type=Path), help="The file or directory to write.")
 @takes_steps("Write these steps alone.", old_ends=("--from", "--to-step"))
+@click.option("--safe", is_flag=True, help="In CSV, put an apostrophe before texts that a spreadsheet would run.")
 @click.option("--again", is_flag=True, help="Give exporters everything again that their destination lacks.")
 @click.option("--json/--text", "as_json", default=False, help="Print JSON, or text.  [default: text]")
 @click.pass_context
@@ -58,6 +59,7 @@ def export(
     place: Path | None,
     steps: StepInterval | None,
     *,
+    safe: bool,
     again: bool,
     as_json: bool,
 ) -> None:
@@ -112,7 +114,7 @@ def export(
     place = place or place_for(run, _FILES[kind])
     if kind == "perfetto" and not os.access(place.absolute().parent, os.W_OK):
         raise click.ClickException(f"{place.absolute().parent} is not a directory that can be written")
-    written = _written(run, kind, place.absolute(), steps)
+    written = _written(run, kind, place.absolute(), steps, is_safe=safe)
     _show(Exported(files=written), as_json=as_json)
     if kind == "atif" and not any(written.values()) and not as_json:
         say("No messages were recorded: see run.trajectory and otel_rl.init(content=True).", err=True)
@@ -141,8 +143,10 @@ def _read(source: Path, place: Path, *, as_json: bool) -> None:
     sys.exit(1 if refused else 0)
 
 
-def _written(run: Path, kind: str, place: Path, steps: tuple[int, int] | None) -> dict[str, int]:
+def _written(run: Path, kind: str, place: Path, steps: tuple[int, int] | None, *, is_safe: bool) -> dict[str, int]:
     """Write the files; return the number of lines or events in each."""
+    if is_safe and kind != "csv":
+        raise click.UsageError("--safe is for csv")
     from otel_rl.look.export import atif, perfetto, tables
     from otel_rl.look.reader.runs import open_run  # loads NumPy and DuckDB
 
@@ -151,5 +155,5 @@ def _written(run: Path, kind: str, place: Path, steps: tuple[int, int] | None) -
         return atif.write(opened, place, steps)
     if kind == "perfetto":
         return {str(place): perfetto.write(opened, place, steps)}
-    counts = tables.write(opened, place, cast("Literal['csv', 'parquet']", kind), steps)
+    counts = tables.write(opened, place, cast("Literal['csv', 'parquet']", kind), steps, is_safe=is_safe)
     return {str(place / name): count for name, count in counts.items()}

@@ -31,7 +31,6 @@ WRITES = [
 ]
 """Queries that write into the archive, which a database that reads it may do, or next to it."""
 READS = [
-    "SELECT current_setting('secret_directory')",
     "SELECT * FROM read_csv('/etc/passwd')",
     "SELECT * FROM '/etc/passwd'",
     "SELECT * FROM read_text('/proc/self/environ')",
@@ -104,6 +103,12 @@ def test_the_settings_refuse_what_reads_elsewhere(run: RunReader, attack: str) -
         lock(connection, run.place.path.rglob("*.parquet"))
         with pytest.raises(duckdb.Error):
             connection.execute(aimed(attack, run))
+
+
+def test_the_machine_is_not_told(run: RunReader) -> None:
+    """Settings name directories of the user."""
+    with pytest.raises(ValueError, match="current_setting tells of the machine"):
+        run.select("SELECT step FROM rows WHERE name = Current_Setting('secret_directory')", 5)
 
 
 @pytest.mark.parametrize(
