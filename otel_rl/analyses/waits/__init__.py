@@ -89,7 +89,10 @@ class WaitsAnalysis(Analysis):
 
     def restore(self, saved: bytes) -> None:
         """Continue without reporting it again."""
-        known = msgspec.msgpack.decode(saved, type=KnownWaits)
+        try:
+            known = msgspec.msgpack.decode(saved, type=KnownWaits)
+        except msgspec.ValidationError:  # of version 0.1.0
+            known = KnownWaits(msgspec.msgpack.decode(saved, type=dict[str, Broken]), {})
         self._broken, self._made.by_journal = known.broken, known.made
 
     def tick(self, turn: LoopTurn) -> list[Event]:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from otel_rl.look.insight.recorded import PHASE
 from otel_rl.look.reader.result import lines_of
+from otel_rl.recorder.facts import wording
 from otel_rl.semconv.phase_categories import category_of
 
 if TYPE_CHECKING:
     from otel_rl.look.insight.recorded import RecordedRun
 
 _TRAINED = "trajectories/trained"
-_DIGITS = 2
 
 
 def quantities(recorded: RecordedRun) -> dict[str, float]:
@@ -24,7 +24,7 @@ def quantities(recorded: RecordedRun) -> dict[str, float]:
         "training phases of a step (measured)": _updates(recorded),
         "staleness of samples (measured)": recorded.of_topic("staleness")[1].median,
     }
-    return {name: float(f"{value:.{_DIGITS}g}") for name, value in measured.items() if math.isfinite(value)}
+    return {name: wording.significant(value) for name, value in measured.items() if math.isfinite(value)}
 
 
 def _updates(recorded: RecordedRun) -> float:

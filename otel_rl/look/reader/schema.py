@@ -101,7 +101,7 @@ def _condition(column: Column, kind: Any) -> str:
         parts = [] if kind is str else [part for part in get_args(kind) if part is not Ellipsis]
         shape = "'ARRAY'" if kind is str else _SHAPES[get_origin(kind)]  # tool calls are texts of JSON
         is_good = f"json_type({name}) = {shape}"
-        if shape == "'ARRAY'" and (element := _element(kind, parts)):
+        if shape == "'ARRAY'" and (element := _element(parts)):
             types = f"list_transform(json_extract({name}, '$[*]'), lambda one: json_type(one) IN ({element}))"
             is_good += f" AND coalesce(list_bool_and({types}), true)"
         return f"{name} IS NULL OR CASE WHEN json_valid({name}) THEN {is_good} ELSE false END"
@@ -111,10 +111,8 @@ def _condition(column: Column, kind: Any) -> str:
     return ""
 
 
-def _element(kind: Any, parts: list[Any]) -> str:
+def _element(parts: list[Any]) -> str:
     """Return the types in JSON of the elements of an array; empty for any."""
-    if kind is str:
-        return "'OBJECT'"
     first = parts[0] if parts and len({*parts}) == 1 else NoneType
     if first is int:
         return _NUMBERS

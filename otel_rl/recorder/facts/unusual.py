@@ -21,4 +21,4 @@ def how_unusual(seconds: float, usual: float | None) -> str:
     times = min(seconds / usual, _MOST_TIMES)
     if times < 2:
         return f"its usual time ({wording.seconds(usual)})"
-    return f"{wording.number(float(f'{times:.2g}'))} times its usual time ({wording.seconds(usual)})"
+    return f"{wording.number(wording.significant(times))} times its usual time ({wording.seconds(usual)})"

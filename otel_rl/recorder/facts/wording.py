@@ -61,6 +61,11 @@ def decimals(value: float, most: int) -> str:
     return _trimmed(fixed(value, most))
 
 
+def significant(value: float, digits: int = 2) -> float:
+    """Return a number with so many significant digits, such as 148 as 150."""
+    return float(f"{value:.{digits}g}")
+
+
 def whole(value: float) -> int:
     """Return the nearest whole number, halves away from zero."""
     return -_in_units(value, 0, 0) if value < 0 else _in_units(value, 0, 0)

@@ -24,7 +24,6 @@ from otel_rl.recorder.files.atomic_files import write_atomically
 from otel_rl.recorder.files.modes import PRIVATE, TRAVERSED, make_directory, open_file, own_process
 from otel_rl.recorder.files.own_directory import OwnDirectory
 from otel_rl.recorder.files.own_files import check_place, read_own
-from otel_rl.recorder.otlp import http_client
 from otel_rl.recorder.settings import tokens
 from otel_rl.serve.servers import PORTS, SERVERS, configurations, on_path, why_not
 
@@ -226,6 +225,8 @@ def _running(state: Path, name: str) -> int:
 def _answers(name: str) -> bool:
     try:
         url = f"http://127.0.0.1:{PORTS[name]}{SERVERS[name].ready}"
+        from otel_rl.recorder.otlp import http_client  # nothing else of the command line needs it
+
         return http_client.ask(url, within=2, uses_proxies=False).is_good
     except OSError:
         return False

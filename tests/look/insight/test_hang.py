@@ -144,7 +144,7 @@ def test_a_rank_of_a_silent_machine(tmp_path: Path) -> None:
     assert (first.severity, first.evidence.ranks) == ("warning", (1,))
     assert first.sentence.startswith(f"N{reason[1:]}: 812 steps of 1,200 in")
     assert "agent.log" in first.advice
-    assert owed(place, AT).sentences[0] == f"{reason}."
+    assert owed(place, AT).sentences[0] == f"N{reason[1:]}."
 
 
 def test_ranks_that_wait_for_a_silent_machine(tmp_path: Path) -> None:

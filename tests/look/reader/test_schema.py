@@ -140,10 +140,3 @@ def test_names_in_a_notebook(run: Path) -> None:
 
     assert "\u202e" not in shown
     assert "\x1b" not in shown
-
-
-def test_settings_of_a_locked_database(run: Path) -> None:
-    """A query of others does not see the home directory."""
-    shown = otel_rl.open_run(run).select("SELECT current_setting('home_directory') AS home", 1)["home"].tolist()
-
-    assert str(Path.home()) not in str(shown)
