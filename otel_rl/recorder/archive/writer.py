@@ -52,6 +52,8 @@ class ItemFiles:
         self._held: list[Identities] = []
         self._held_since = 1 << 63
         self._continue(older)
+        there = files.of_table(place, tables[-1].name)
+        self._end_when_opened = there[-1].end if there else 0  # of the last table, which may have lost its end
 
     def add(self, items: Sequence[Item]) -> None:
         """Add items behind the others."""
@@ -94,8 +96,9 @@ class ItemFiles:
         """Return whether the newest file is still there."""
         if self._newest is not None and self._newest.exists():
             return True
+        end = self._end_when_opened if self._newest is None else self._end
         newest = files.of_table(self._place, self._tables[-1].name)  # it may have been thinned
-        return not self._end or any(file.end == self._end for file in newest)
+        return not end or any(file.end == end for file in newest)
 
     def _keep_from(self, first: int) -> None:
         """Forget the items in sealed files."""

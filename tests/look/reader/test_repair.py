@@ -110,6 +110,25 @@ def test_the_newest_file_of_steps_is_gone(tmp_path: Path) -> None:
     assert values(tmp_path) == [float(step) for step in range(8)]
 
 
+def test_the_last_table_is_gone(tmp_path: Path) -> None:
+    """A writer that continues without it does not take the archive for deleted, and what comes is read."""
+    write(tmp_path, range(40), random.Random(1))
+    place = tmp_path / "archive" / "local"
+    for folder in (place / "steps", place / "tail" / "steps"):
+        shutil.rmtree(folder, ignore_errors=True)
+    writer = ArchiveWriter(place, 1 << 60)
+
+    assert writer.is_in_place()
+    writer.add(Row(40, 41, {"x": 40.0}))
+    writer.save()
+    assert writer.is_in_place()
+    assert values(tmp_path) == [40.0]
+    assert [(hole.table, hole.first, hole.end) for hole in otel_rl.open_run(tmp_path).holes] == [
+        ("rows", 0, 40),
+        ("steps", 0, 40),
+    ]
+
+
 def test_a_copy_of_a_machine(tmp_path: Path) -> None:
     """A folder that was copied next to its original, and is behind it, doubles nothing."""
     archive = tmp_path / "archive"
