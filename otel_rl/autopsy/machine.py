@@ -77,7 +77,7 @@ def devices() -> tuple[GpuSeen, ...] | None:
     """Return the GPUs; none without a driver, `None` if the driver does not respond."""
     if not any(Path(place).exists() for place in _DRIVERS):
         return ()  # under load, the look for a driver that is not there can take too long, too
-    with suppress(Exception):  # its import is no time of the driver
+    with suppress(Exception):  # the driver is not waited for while it is imported
         import pynvml  # noqa: F401
     return within(2 * _WITHIN_S, _devices)
 

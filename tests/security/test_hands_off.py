@@ -156,6 +156,14 @@ def test_a_link_where_an_exporter_writes(copied: Path, home: Path) -> None:
         check_target(copied, apart=frozenset())
 
 
+def test_links_of_a_tracker(copied: Path) -> None:
+    """W&B has one to its latest run, which stays below the run directory."""
+    (copied / "wandb" / "run-1").mkdir(parents=True)
+    (copied / "wandb" / "latest-run").symlink_to("run-1")
+
+    check_target(copied, apart=frozenset())
+
+
 def test_a_draft_of_another_program(tmp_path: Path, home: Path) -> None:
     """It is where nobody could put a link before; a link at the place of the file is replaced."""
     (tmp_path / "rows.csv").symlink_to(home / "file")

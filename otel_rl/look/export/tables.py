@@ -64,7 +64,7 @@ def _lines(table: ArchiveTable, steps: tuple[int, int] | None, *, is_safe: bool)
 
 
 def _cell(column: Column) -> str:
-    """Return the SQL of a column whose texts are no formulas."""
+    """Return the SQL of a column, whose texts no spreadsheet runs."""
     if SQL[column.kind] != "VARCHAR":
         return column.name
     first, name = ", ".join(map(literal, _FORMULA)), column.name

@@ -30,7 +30,7 @@ SET allowed_paths = [{paths}]; SET enable_external_access = false; SET lock_conf
 _IN_PLACE_OF_TABLES = {"range", "generate_series", "unnest", "json_each", "json_tree"}
 """Functions in FROM that a query may use. DuckDB has others that run SQL, and each version adds some."""
 _OF_MACHINE = {"current_setting"}
-"""Functions that tell of the machine, such as directories of its user."""
+"""Functions about the machine, such as directories of its user."""
 
 
 def lock(connection: duckdb.DuckDBPyConnection, paths: Iterable[Path]) -> None:
@@ -54,7 +54,7 @@ def selected(connection: duckdb.DuckDBPyConnection, query: str, most: int) -> du
     if len(tree["statements"]) != 1:
         raise ValueError("write one query, without further ones behind it")
     if asked := {*_names(tree, "FUNCTION")} & _OF_MACHINE:
-        raise ValueError(f"{', '.join(sorted(asked))} tells of the machine, and cannot be asked")
+        raise ValueError(f"{', '.join(sorted(asked))} is about the machine, and cannot be asked")
     if others := {*_names(tree, "TABLE_FUNCTION")} - _IN_PLACE_OF_TABLES:
         known = ", ".join(sorted(_IN_PLACE_OF_TABLES))
         raise ValueError(f"{', '.join(sorted(others))} cannot be read; in FROM, use tables, or the functions {known}")

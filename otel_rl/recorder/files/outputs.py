@@ -48,16 +48,23 @@ def check_target(run: Path, *, apart: frozenset[str]) -> None:
         apart: Folders in it that they do not write.
 
     Raises:
-        ForeignError: Another user made it or can write it, or there is a link in it.
+        ForeignError: Another user made it or can write it, or a link in it leads elsewhere.
         OSError: It cannot be examined.
     """
-    check_own(run.resolve())
+    root = run.resolve()
+    check_own(root)
     for folder, folders, files in os.walk(run):
         folders[:] = [name for name in folders if folder != str(run) or name not in apart]
         for name in (*folders, *files):
             path = Path(folder, name)
-            if path.is_symlink():
-                raise ForeignError(f"{path} is a link, through which nothing is written", path)
+            if path.is_symlink() and not _leads_into(root, path):  # W&B has links of its own, to its latest run
+                raise ForeignError(f"{path} is a link that leads elsewhere, through which nothing is written", path)
+
+
+def _leads_into(root: Path, link: Path) -> bool:
+    with contextlib.suppress(OSError, RuntimeError):  # a circle of links
+        return link.resolve().is_relative_to(root)
+    return False
 
 
 @contextlib.contextmanager

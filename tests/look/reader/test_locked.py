@@ -107,7 +107,7 @@ def test_the_settings_refuse_what_reads_elsewhere(run: RunReader, attack: str) -
 
 def test_the_machine_is_not_told(run: RunReader) -> None:
     """Settings name directories of the user."""
-    with pytest.raises(ValueError, match="current_setting tells of the machine"):
+    with pytest.raises(ValueError, match="current_setting is about the machine"):
         run.select("SELECT step FROM rows WHERE name = Current_Setting('secret_directory')", 5)
 
 
