@@ -57,8 +57,14 @@ def check_target(run: Path, *, apart: frozenset[str]) -> None:
         folders[:] = [name for name in folders if folder != str(run) or name not in apart]
         for name in (*folders, *files):
             path = Path(folder, name)
-            if path.is_symlink() and not _leads_into(root, path):  # W&B has links of its own, to its latest run
+            if path.is_symlink() and not _leads_into(root, path) and not _is_of_wandb(run, path):
                 raise ForeignError(f"{path} is a link that leads elsewhere, through which nothing is written", path)
+
+
+def _is_of_wandb(run: Path, link: Path) -> bool:
+    """Return whether a link is one that W&B leaves, to the log of its service; the next run has a folder of its own."""
+    folder, _, *inner = (*link.relative_to(run).parts, "", "")
+    return folder == "wandb" and inner[:2] == ["logs", "debug-core.log"]
 
 
 def _leads_into(root: Path, link: Path) -> bool:

@@ -306,6 +306,11 @@ class _Segment:
             else:  # its number is something else's by now, which `close` and the garbage collection would close
                 _never_closed.append(self.map)
 
+    def __del__(self) -> None:
+        """Unmap a full segment that no thread writes any more: collected alone, the mapping would close any file."""
+        with contextlib.suppress(AttributeError):  # it was not reserved
+            self.unmap()
+
     def measure(self) -> tuple[bool, int]:
         """Return whether the file is still at its path, and its size in bytes."""
         with contextlib.suppress(OSError):

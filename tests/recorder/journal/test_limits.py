@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import random
 from pathlib import Path
 
@@ -114,3 +116,25 @@ def test_unwritable_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
         Writer(tmp_path / "file" / "journal")
+
+
+def test_a_full_segment_closes_no_other_file(tmp_path: Path) -> None:
+    """A program that closed its descriptors has its own file at the number that the first segment's mapping had."""
+    place = tmp_path / "journal"
+    place.mkdir()
+    writer = Writer(place, segment_bytes=200)
+    (number,) = (int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.resolve().is_relative_to(place))
+    own = os.open(tmp_path / "own", os.O_CREAT | os.O_WRONLY)
+    os.dup2(own, number)  # as the program's own file gets the number
+    os.close(own)
+    own = number
+    try:
+        for record in numbered(50):
+            writer.append(record)
+        writer.close()
+        del writer
+        gc.collect()
+
+        assert os.write(own, b"whole") == len(b"whole")
+    finally:
+        os.close(own)
