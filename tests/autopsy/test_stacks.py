@@ -52,11 +52,11 @@ libc.sleep(600)
 
 
 def test_the_names_of_threads(tmp_path: Path) -> None:
-    """A process that answers the question says how its threads are called, and their numbers in the kernel."""
+    """A process that answers the question gives the names of its threads, without secrets, and their numbers."""
     script = """
 import threading, time, otel_rl
 INIT
-threading.Thread(target=threading.Event().wait, name="uploader", daemon=True).start()
+threading.Thread(target=threading.Event().wait, name="uploader password=hunT3r2x9Kq", daemon=True).start()
 print(threading.main_thread().native_id, flush=True)
 time.sleep(600)
 """
@@ -66,7 +66,10 @@ time.sleep(600)
     process.kill()
     process.communicate()
 
-    assert [thread.name for thread in found if not isinstance(thread, str)] == ["MainThread", "uploader"]
+    assert [thread.name for thread in found if not isinstance(thread, str)] == [
+        "MainThread",
+        "uploader password=[redacted]",
+    ]
     assert not isinstance(found[0], str)
     assert [found[0].number] == [*map(int, printed)]
 

@@ -26,7 +26,7 @@ from otel_rl.recorder.secrets.names import (
     names_a_secret,
     words_of,
 )
-from otel_rl.recorder.secrets.rules import SHORTEST_KEY, patterns_for
+from otel_rl.recorder.secrets.rules import AFTER_ESCAPE, SHORTEST_KEY, patterns_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,8 +48,8 @@ _BEFORE = re.compile(r"(?:[\w.-]+ )?[\w.-]*$")
 _LONGEST_BEFORE = 48
 _OF_KEYS = re.compile("[0-9A-Z]")
 _LONE = re.compile(r"(?i)(?:^|[ .])(?:tokens?|secrets?|auth|credentials?)$")
-_BASE64 = tuple("+/_-")
-"""Characters inside of base64, besides letters and digits: it can contain any short text of these."""
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}(?<=[+/_-])$")
+"""The end of base64 before a key: it can contain any short text that begins a key."""
 _URL_SAFE = str.maketrans("+/", "-_")
 _clean: set[str] = set()
 """Short texts that were found clean: names and labels come again and again."""
@@ -306,8 +306,17 @@ def _is_confirmed(found: re.Match[str]) -> bool:
         return _is_assigned(f"{before[0] if before else ''}{word}", found["value"], is_pair="," in found[1])
     if (key := groups.get("words")) and (is_made_of_words(key) or not _OF_KEYS.search(key)):
         return False
-    before_key = found.string[found.start() - 1 : found.start()]  # nothing at the start of a text
-    return found[1] != "" or not (before_key.isalnum() or (before_key in _BASE64 and found[0][:4].isalnum()))
+    return found[1] != "" or not _is_inside(
+        found.string[max(found.start() - _LONGEST_BEFORE, 0) : found.start()], found[0]
+    )
+
+
+def _is_inside(before: str, key: str) -> bool:
+    """Return whether a match is a part of a word, or of base64, by the characters before it."""
+    if before[-1:].isalnum():
+        return AFTER_ESCAPE.search(before) is None
+    run = _BASE64.search(before) if key[:4].isalnum() else None
+    return run is not None and is_random(run[0])
 
 
 def _is_assigned(name: str, value: str, *, is_pair: bool) -> bool:

@@ -98,7 +98,7 @@ KEYS = (
     ),
     Key("Langfuse", ("pk-lf-",), "[0-9a-f-]{36}"),
     Key("Hugging Face, organization", ("api_org_",), "[A-Za-z0-9]{30,}"),
-    Key("AWS access key", ("AKIA", "ASIA", "ABIA", "ACCA"), "[A-Z0-9]{16}(?![=A-Za-z0-9+/_-])"),
+    Key("AWS access key", ("AKIA", "ASIA", "ABIA", "ACCA"), "[A-Z0-9]{16}(?![=A-Za-z0-9+])"),
     Key("JSON Web Token", ("eyJ",), r"[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
     Key("W&B", ("wandb_v1_",), "[A-Za-z0-9_]{20,}"),
     Key("NVIDIA", ("nvapi-",), "[A-Za-z0-9_-]{40,}"),
@@ -263,6 +263,22 @@ ASSIGNED = (
         '"}',
     ),
     Assigned(
+        "pair of a name and a value in YAML",
+        ("name: ",),
+        r"(name: [\"']?(?P<name>[A-Za-z][A-Za-z0-9_.-]{1,63})[\"']?\s{1,32}value: [\"']?)"
+        r"(?![<{$%*\[])[^\s\"']{4,1024}",
+        "- name: DB_PASSWORD\n  value: ",
+        ("aB3x", 12),
+    ),
+    Assigned(
+        "variable of a shell or an image",
+        ("env ", "set"),
+        r"((?<![\w-])(?:ENV|setenv|setx|set -[gxU]{1,3}) (?P<name>[A-Za-z][A-Za-z0-9_]{1,63}) [\"']?)"
+        r"(?![<{$%*\[=])[^\s\"']{4,1024}",
+        "ENV HF_TOKEN ",
+        ("aB3x", 20),
+    ),
+    Assigned(
         "element of XML",
         ("</",),
         r"(<(?P<name>[A-Za-z][A-Za-z0-9_.:-]{1,63})>)(?![\[{$%*])[^\s<>]{4,1024}(?=</)",
@@ -323,7 +339,7 @@ ASSIGNED = (
 )
 """Values that are recognized by what comes before them."""
 
-WORDS = ("pass", "pw", "key", "secret", "token", "auth", "_pat", *OTHER_WORDS)
+WORDS = ("pass", "pw", "key", "secret", "token", "auth", "_pat", "jwt", *OTHER_WORDS)
 """Words of the names to which texts assign secrets."""
 _IS = r"(?::=|=>|=|:|\uff1a|(?<=\s)(?i:is)\b:?|(?<=[\"';]),(?=\s?b?(?:\\{0,7}[\"']|&)))"
 
@@ -334,7 +350,7 @@ def assigned_to(word: str) -> str:
     The word is in a name, which decides with the value. Calls, indices and attributes do not match: these are code.
     """
     return (
-        rf"((?P<word>{word}[\w-]{{0,16}}){_QUOTE}?\s{{0,8}}{_IS}\s{{0,8}}b?"
+        rf"((?P<word>{word}[\w-]{{0,16}})(?:{_QUOTE}\]?|:\s?[A-Za-z_][\w.]{{0,24}}(?=\s?=))?\s{{0,8}}{_IS}\s{{0,8}}b?"
         rf"(?:{_QUOTE}(?![<{{$%*.\[(])(?=[A-Za-z_]{{0,128}}[^A-Za-z_\s\"'\\&])(?=[^\s\"'\\]{{4}})"
         rf"|(?![<{{$%*.\[(=&]|\w{{1,64}}[(\[]|[A-Za-z_]\w{{0,64}}\.[A-Za-z_])(?={_BARE}0-9]{{0,128}}[0-9])(?={_BARE}]{{6}})))"
         rf"(?P<value>(?<=[\"';])[^\s\"'\\&]+|{_BARE}]+)"

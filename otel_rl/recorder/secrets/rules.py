@@ -21,10 +21,15 @@ class Rule(NamedTuple):
     pattern: str
 
 
+_ESCAPES = (r"[0-9;\[]m", r"\\[nrtbf]", r"\\[ux]..", r"\\u....", r"%[0-9A-Fa-f]{2}", r"[^\x00-\x7f]")
+"""Text that may end with a letter before a key: colors of terminals, escapes of JSON and URLs, other languages."""
+AFTER_ESCAPE = re.compile(f"(?:{'|'.join(_ESCAPES)})$", re.DOTALL)
+
+
 def _of_key(start: str, rest: str) -> str:
-    """Return the pattern of a key; it does not begin inside of a word, nor inside of base64 without a separator."""
-    inside = "A-Za-z0-9+/_-" if start.isalnum() else "A-Za-z0-9"
-    return f"(){start}(?<![{inside}]{start})(?P<words>{rest})"
+    """Return the pattern of a key, which does not begin inside of a word."""
+    after = "|".join(f"(?<={escape}{start})" for escape in _ESCAPES)
+    return f"(){start}(?:(?<![A-Za-z0-9]{start})|{after})(?P<words>{rest})"
 
 
 KEY_RULES = (

@@ -21,6 +21,7 @@ from otel_rl.recorder.files import descriptors
 from otel_rl.recorder.files.atomic_files import number_in, write_atomically
 from otel_rl.recorder.files.signals import FLIGHT, FLIGHT_ANSWER, QUESTIONS, STACKS, THREADS
 from otel_rl.recorder.interrupts import let_pass
+from otel_rl.recorder.secrets import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +81,7 @@ def _answer(pipe: descriptors.KeptDescriptor, answers: dict[bytes, Callable[[], 
 def _write_threads(journal: Path) -> None:
     """Write the identities, numbers and names of the threads, which their stacks lack."""
     with suppress(OSError):  # a full disk: the stacks say more
-        threads = [(f"{thread.ident:#x}", thread.native_id, thread.name) for thread in threading.enumerate()]
+        threads = [(f"{thread.ident:#x}", thread.native_id, redacted(thread.name)) for thread in threading.enumerate()]
         write_atomically(journal / THREADS, json.dumps(threads).encode())
 
 

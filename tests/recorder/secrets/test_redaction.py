@@ -160,3 +160,44 @@ def test_keys_are_long_enough() -> None:
 def test_no_pattern_is_slow(pattern: str) -> None:
     """No pattern takes more than linear time for what it repeats, if the end of a secret is missing."""
     assert slow_text(pattern, longest=1 << 13, most_s=0.05) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("\x1b[32m", "\x1b[0m"),
+        ("\\x1b[1;31m", "\\x1b[0m"),
+        ("x\\n", "\\n"),
+        ("\\\\t", ""),
+        ("a%3D", "&b"),
+        ("\\u003d", "\\u0022"),
+        ("密钥", "吗"),
+        ("/v1/", "/x"),
+        ("my_", ""),
+    ],
+)
+def test_a_key_behind_an_escape(before: str, after: str) -> None:
+    """Colors of terminals, escapes of JSON and URLs, and words of other languages end with letters before a key."""
+    whole = [
+        one for one in texts_with_secrets(5) if one.text == one.secret and one.kind != "Azure OpenAI"
+    ]
+    keys = [one.text for one in whole if redact(one.text)[1]]
+
+    assert len(keys) > 80
+    assert [key for key in keys if key in redact(f"{before}{key}{after}")[0]] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'os.environ["OPENAI_API_KEY"] = "{}"',
+        'judge_api_key: str = "{}"',
+        "- name: HF_TOKEN\n  value: {}\n",
+        "ENV HF_TOKEN {}",
+        "set -gx HF_TOKEN {}",
+        "SLURM_JWT={}",
+    ],
+)
+def test_a_key_that_is_assigned(text: str) -> None:
+    """In code, YAML, images and shells, the name says that it is a secret."""
+    assert "q7XbR2mK9vLw4TzP8" not in redact(text.format("q7XbR2mK9vLw4TzP8"))[0]
