@@ -49,7 +49,7 @@ def among_runs(runs: Sequence[RecordedRun]) -> list[str]:
         values = [values.get(name, 0.0) for values in measured]
         if max(values) <= _LIKE * min(values):  # medians of runs of one program are not quite equal
             for of_run in measured:
-                del of_run[name]
+                of_run.pop(name, None)
     return [*settings, *among(list(zip(named, measured, strict=True)))]
 
 

@@ -73,8 +73,10 @@ def places_of(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
         runs = [directory for top in sorted(tops) for directory in _below(Path(top))]
         if not runs:
             raise FileNotFoundError(f"no run directory at {pattern}")
-        for directory in runs:  # a link such as `latest` leads to a run that is there already
-            places.setdefault(directory.resolve(), place_of(directory))
+        for directory in runs:  # a link such as `latest` leads to a run that is there under its own path
+            real = directory.resolve()
+            if real not in places or not directory.is_symlink():
+                places[real] = place_of(directory)
     if not places:
         raise FileNotFoundError("no run directory is named")
     return list(places.values())
@@ -170,7 +172,7 @@ def machines(archive: Path) -> list[str]:
         _warnings.warn(f"{archive} is a link; it is not read")
         return []
     names = sorted(os.listdir(archive)) if archive.is_dir() else []  # noqa: PTH208
-    with_files = [name for name in names if _has_files(archive / name)]
+    with_files = [name for name in names if _is_text(archive, name) and _has_files(archive / name)]
     return _without_copies(archive, with_files) if len(with_files) > 1 else with_files
 
 
@@ -194,6 +196,14 @@ def _files_of(place: Path) -> set[tuple[str, int, int, str]]:
         for folder in (place, place / files.TAIL)
         for file in files.listed(folder / table.name)
     }
+
+
+def _is_text(archive: Path, name: str) -> bool:
+    """Return whether a name is text: tables have it in a column."""
+    is_text = not any("\ud800" <= character <= "\udfff" for character in name)
+    if not is_text:
+        _warnings.warn(f"{archive} has a folder whose name is not UTF-8; it is not read")
+    return is_text
 
 
 def _has_files(place: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 import otel_rl
 from otel_rl.export import Row
 from otel_rl.recorder.archive import files
+from otel_rl.recorder.archive.runs import places_of
 from otel_rl.recorder.archive.writer import ArchiveWriter
 from tests import samples
 
@@ -127,6 +129,26 @@ def test_the_last_table_is_gone(tmp_path: Path) -> None:
         ("rows", 0, 40),
         ("steps", 0, 40),
     ]
+
+
+def test_a_machine_whose_name_is_no_text(tmp_path: Path) -> None:
+    """It is left out; the run, and others in its directory, are read."""
+    write(tmp_path / "one", range(5), random.Random(1))
+    write(tmp_path / "other", range(3), random.Random(1))
+    archive = tmp_path / "one" / "archive"
+    shutil.copytree(archive / "local", archive / os.fsdecode(b"\xff\xfe"))
+    shutil.rmtree(archive / "local")
+
+    assert values(tmp_path / "one") == []
+    assert len(otel_rl.open_runs(tmp_path).rows("x")) == 3
+
+
+def test_a_link_to_a_run_of_the_same_directory(tmp_path: Path) -> None:
+    """Verbs take the run by its own path, and not by a link that somebody put next to it."""
+    write(tmp_path / "runs" / "run", range(3), random.Random(1))
+    (tmp_path / "runs" / "alias").symlink_to("run")
+
+    assert [place.path.name for place in places_of(tmp_path / "runs")] == ["run"]
 
 
 def test_a_copy_of_a_machine(tmp_path: Path) -> None:

@@ -178,9 +178,7 @@ def test_no_pattern_is_slow(pattern: str) -> None:
 )
 def test_a_key_behind_an_escape(before: str, after: str) -> None:
     """Colors of terminals, escapes of JSON and URLs, and words of other languages end with letters before a key."""
-    whole = [
-        one for one in texts_with_secrets(5) if one.text == one.secret and one.kind != "Azure OpenAI"
-    ]
+    whole = [one for one in texts_with_secrets(5) if one.text == one.secret and one.kind != "Azure OpenAI"]
     keys = [one.text for one in whole if redact(one.text)[1]]
 
     assert len(keys) > 80
