@@ -8,12 +8,13 @@ Every room but `interrupts` may import it.
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 from fnmatch import translate
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, quote_plus, unquote
 
 from otel_rl.recorder.secrets.last_word import REDACTED as REDACTED
 from otel_rl.recorder.secrets.last_word import LastWord
@@ -50,6 +51,7 @@ _OF_KEYS = re.compile("[0-9A-Z]")
 _LONE = re.compile(r"(?i)(?:^|[ .])(?:tokens?|secrets?|auth|credentials?)$")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}(?<=[+/_-])$")
 """The end of base64 before a key: it can contain any short text that begins a key."""
+_PERCENT = re.compile("%[0-9A-F]{2}")
 _URL_SAFE = str.maketrans("+/", "-_")
 _clean: set[str] = set()
 """Short texts that were found clean: names and labels come again and again."""
@@ -263,10 +265,13 @@ def count_with(refuse: Callable[[str, str], object]) -> None:
 def _spellings(secret: str) -> Iterator[str]:
     """Yield a secret, as it is in URLs, JSON and Python's literals, and in base64 behind any other bytes."""
     yield secret
-    yield quote(secret, safe="")
-    yield quote(secret)
+    for quoted in (quote(secret, safe=""), quote(secret), quote_plus(secret)):
+        yield quoted
+        yield _PERCENT.sub(lambda escape: escape[0].lower(), quoted)
+    yield html.escape(secret)
     once = json.dumps(secret)[1:-1]
     yield from (once, json.dumps(secret, ensure_ascii=False)[1:-1], json.dumps(once)[1:-1], repr(secret)[1:-1])
+    yield once.replace("/", "\\/")  # of PHP and JavaScript
     raw = secret.encode("utf-8", "surrogatepass")
     yield base64.b64encode(raw).decode().rstrip("=")
     for before in range(3):

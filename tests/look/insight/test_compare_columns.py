@@ -14,6 +14,8 @@ from otel_rl.cli import main
 from otel_rl.look.insight import changed
 from otel_rl.look.insight.compare.columns import compare_each
 from otel_rl.look.insight.compare.texts import metrics_of
+from otel_rl.look.insight.quantities import quantities
+from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.page.comparison import comparison_page
 from otel_rl.look.reader.runs import open_run
 from tests.look.insight.played import PHASES, Played, play
@@ -102,3 +104,13 @@ def test_the_command(runs: Mapping[str, Path]) -> None:
     assert each.exit_code == 1
     assert (len(json.loads(sides.stdout)["base"]), len(json.loads(sides.stdout)["new"])) == (2, 1)
     assert alone.exit_code == 3
+
+
+def test_a_quantity_of_one_run_that_is_zero(tmp_path: Path) -> None:
+    """Fresh samples in one run do not differ from none recorded in the other."""
+    samples = lambda step: {"trained": [{"policy_version": step, "reward": 0.5, "tokens": 10}] * 8}  # noqa: E731
+    fresh, bare = play(tmp_path / "fresh", Played(tickets=samples), STEPS), play(tmp_path / "bare", Played(), STEPS)
+    known = [RecordedRun(run) for run in (fresh, bare)]
+
+    assert quantities(known[0])["staleness of samples (measured)"] == 0
+    assert not any("staleness" in line for line in changed.among_runs(known))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -95,3 +97,19 @@ def test_many_variables() -> None:
     redaction.begin(environ={f"SERVICE{n}_API_KEY": value for n, value in enumerate(values)})
 
     assert all(redact(f"it is {value}")[1] == 1 for value in values)
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        quote_plus,
+        lambda secret: quote(secret, safe="").lower(),
+        html.escape,
+        lambda secret: json.dumps(secret)[1:-1].replace("/", "\\/"),
+    ],
+)
+def test_a_value_as_other_programs_write_it(encode: Callable[[str], str]) -> None:
+    """Forms of URLs, lower case in their escapes, HTML, and JSON with escaped slashes are found."""
+    redaction.begin(environ={"DEPLOY_SECRET": "q7xb r2&m9/lw4+zp8"})
+
+    assert redact(f"a {encode('q7xb r2&m9/lw4+zp8')} b")[0] == f"a {REDACTED} b"
