@@ -23,6 +23,7 @@ _DEPLOYED = {".yaml", ".yml", ".json", ".sh", ".sbatch", ".md", "Dockerfile"}
 _SUFFIXES = {
     "otel_rl": {".py", ".yaml", ".md", "py.typed"},
     "otel_rl/recorder/secrets": {".py", "kept.json"},
+    "otel_rl/look/insight": {".py", "level_thresholds.json"},
     "otel_rl/look/page/assets": {".css", ".js", "uplot.license.txt"},
     "otel_rl/serve/files/deploy": _DEPLOYED,
     "otel_rl/serve/files/dashboards": _DEPLOYED,
@@ -35,7 +36,7 @@ _SOURCES = {
     *(".png", ".svg", ".html", ".css", ".js", ".jsx", ".mjs", ".c", ".go", ".mod", ".sum", ".java", ".rs", ".sha256"),
     semconv.SCHEMA_URL.rpartition("/")[2],  # the schema file
     *("Dockerfile", "LICENSE", "PKG-INFO", ".dockerignore", ".gitignore"),
-    *("import_graph", "lock", "prose", "run", "secret_rules", "servers"),
+    *("import_graph", "lock", "prose", "run", "secret_rates", "secret_rules", "servers"),
 }
 """Suffixes of the sdist, or names without a suffix."""
 _TOP = {
