@@ -18,6 +18,7 @@ from otel_rl.recorder.agent.input import engine_pages
 from otel_rl.recorder.directory import directory as directories
 from otel_rl.recorder.directory.agent_start import read_status
 from otel_rl.recorder.otlp import http_client
+from tests.collector import free_port
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -132,6 +133,19 @@ def test_a_server_that_is_gone() -> None:
         pass
     with pytest.raises(ConnectionRefusedError):
         http_client.ask(url, within=5)
+
+
+def test_a_server_that_is_gone_while_an_error_is_handled() -> None:
+    """The error is that of the socket, and not the one that was there before."""
+
+    def ask() -> None:
+        try:
+            raise ValueError("before")
+        except ValueError:
+            http_client.ask(f"http://127.0.0.1:{free_port()}", within=5)
+
+    with pytest.raises(ConnectionRefusedError):
+        ask()
 
 
 def test_proxies(monkeypatch: pytest.MonkeyPatch) -> None:

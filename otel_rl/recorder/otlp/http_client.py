@@ -7,6 +7,7 @@ redirect. Proxies and authorities are those of the usual variables. An answer ha
 from __future__ import annotations
 
 import os
+import sys
 import time
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -113,20 +114,26 @@ def ask(
     """
     import requests
 
+    handled = sys.exc_info()[1]
     with session(url, uses_proxies=uses_proxies) as by:
         try:
             return send(by, url, data, within=within, headers=headers, most=most)
         except requests.RequestException as error:
-            cause = innermost(error)
+            cause = innermost(error, handled)
             if isinstance(error, requests.Timeout):
                 raise TimeoutError(f"no answer within {within:g} s") from error
             raise (cause if isinstance(cause, OSError) else ConnectionError(str(cause))) from error
 
 
-def innermost(error: BaseException) -> BaseException:
-    """Return the root cause: the error of the socket or the library."""
+def innermost(error: BaseException, handled: BaseException | None = None) -> BaseException:
+    """Return the root cause: the error of the socket or the library.
+
+    Args:
+        error: The error.
+        handled: The exception that was being handled before the request, at which the chain of causes ends.
+    """
     # A chain of causes can be a circle, which `raise … from …` allows.
-    seen = {id(error)}
+    seen = {id(error), id(handled)}
     while True:
         inside = [error.__cause__, error.__context__, getattr(error, "reason", None), *error.args]
         deeper = next((cause for cause in inside if isinstance(cause, BaseException) and id(cause) not in seen), None)
