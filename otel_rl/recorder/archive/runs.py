@@ -188,11 +188,11 @@ def _without_copies(archive: Path, names: list[str]) -> list[str]:
 
 
 def _files_of(place: Path) -> set[tuple[str, int, int, str]]:
-    """Return the files of a machine whose lines have times, by ranges and checksums: no other machine has such ones."""
+    """Return the files whose lines name the machine, by ranges and checksums: no other machine has such ones."""
     return {
         (table.name, *file[:3])
         for table in TABLES
-        if any(column.name.endswith("_unix_nano") for column in table.columns)
+        if any(column.name == "host" for column in table.columns)
         for folder in (place, place / files.TAIL)
         for file in files.listed(folder / table.name)
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import otel_rl
-from otel_rl.export import Row
+from otel_rl.export import Environment, Row
 from otel_rl.recorder.archive import files
 from otel_rl.recorder.archive.runs import places_of
 from otel_rl.recorder.archive.writer import ArchiveWriter
@@ -154,9 +154,23 @@ def test_a_link_to_a_run_of_the_same_directory(tmp_path: Path) -> None:
 def test_a_copy_of_a_machine(tmp_path: Path) -> None:
     """A folder that was copied next to its original, and is behind it, doubles nothing."""
     archive = tmp_path / "archive"
+    began = ArchiveWriter(archive / "local", 1 << 60)
+    began.add(Environment(0, 1, "node1", {}))
+    began.save(seals=True)
     write(tmp_path, range(40), random.Random(1))
     shutil.copytree(archive / "local", archive / "local (1)")
     write(tmp_path, range(40, 80), random.Random(1))
     shutil.copytree(archive / "local", archive / "another copy")
 
     assert values(tmp_path) == [float(step) for step in range(80)]
+
+
+def test_two_machines_with_equal_values(tmp_path: Path) -> None:
+    """Both are read: nothing that they wrote names one machine."""
+    for machine in ("node1", "node2"):
+        writer = ArchiveWriter(tmp_path / "archive" / machine, 1 << 60)
+        writer.add(Row(0, 1, {"x": 1.0}))
+        writer.add(Environment(0, 1, machine, {}))
+        writer.save(seals=True)
+
+    assert values(tmp_path) == [1.0, 1.0]
