@@ -70,9 +70,11 @@ def possible(recipe: Recipe) -> Recipe:
         recipe = recipe._replace(only_logs=False)
     if recipe.only_logs:
         recipe = recipe._replace(form="flat", factor=1.0, slow=0, evaluates=0, waits=True, workers=0, repeats=None)
+    steps = max(recipe.steps, 6 if recipe.factor == 1 else 60)
+    most = steps // 2 - (steps // 3 + 1 if recipe.went_on else 0)  # the step that hung is not repeated: it hangs once
     return recipe._replace(
-        steps=max(recipe.steps, 6 if recipe.factor == 1 else 60),
-        repeats=None if recipe.repeats is None else min(recipe.repeats, recipe.steps // 2),
+        steps=steps,
+        repeats=None if recipe.repeats is None or most <= 0 else min(recipe.repeats, most),
         damaged=recipe.damaged and recipe.ending in _OVER,
         unsaved=recipe.unsaved and recipe.ending not in _OVER,
     )

@@ -51,8 +51,10 @@ def expected_of(run: MadeRun) -> dict[str, str]:
         return facts
     whole = run.valid
     facts["recent_step_seconds"] = wording.seconds(median(step.seconds for step in whole[-_RECENT:]))
-    if run.changes_at is not None and not recipe.slow and not run.hung:
-        facts["changed at step"] = wording.integer(run.changes_at)
+    # The time of a step that evaluates is its own: it does not show on which side of the change the step is.
+    shows_change = run.changes_at is not None and not (recipe.evaluates and run.changes_at % recipe.evaluates == 0)
+    if shows_change and not recipe.slow and not run.hung:
+        facts["changed at step"] = wording.integer(run.changes_at or 0)
     if not (run.hung and recipe.where == "apart"):  # an agent knows the hangs of its own machine alone
         recent = shares_of(run, whole[-_RECENT:])
         facts |= {f"recent_shares {name or '(none)'}": share for name, share in _percents(recent)}
