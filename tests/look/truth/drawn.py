@@ -75,7 +75,7 @@ def possible(recipe: Recipe) -> Recipe:
     return recipe._replace(
         steps=steps,
         repeats=None if recipe.repeats is None or most <= 0 else min(recipe.repeats, most),
-        damaged=recipe.damaged and recipe.ending in _OVER,
+        damaged=recipe.damaged and recipe.ending in _OVER and not recipe.only_logs,  # a file of spans is damaged
         unsaved=recipe.unsaved and recipe.ending not in _OVER,
     )
 
