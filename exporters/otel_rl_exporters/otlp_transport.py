@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from otel_rl.recorder.otlp.connection import Connection
-from otel_rl.recorder.otlp.signals import Service
+    from otel_rl.recorder.otlp.signals import Service
 
 _RETRIED_STATUSES = (429, 502, 503, 504)
 _TOO_LARGE = 413

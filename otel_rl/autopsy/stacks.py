@@ -113,7 +113,7 @@ def _why_not(process: Asked) -> str:
 def _names(place: Path) -> dict[str, tuple[int, str]]:
     """Return the numbers and names of threads by their identities, as a process has written them."""
     with suppress(OSError, *UNDECODABLE):
-        named = msgspec.json.decode(read_shown(place), type=list[tuple[str, int | None, str]])
+        named = msgspec.json.decode(read_shown(place, place.parent), type=list[tuple[str, int | None, str]])
         return {f"{int(identity, 16):#x}": (number or 0, name) for identity, number, name in named}
     return {}
 

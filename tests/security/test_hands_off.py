@@ -12,15 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import otel_rl
 from otel_rl.autopsy import stacks
 from otel_rl.recorder.archive.now import read_now
 from otel_rl.recorder.archive.runs import machines
-from otel_rl.recorder.directory import agent_start
-from otel_rl.recorder.directory import directory as directories
 from otel_rl.recorder.files.outputs import check_target, draft_of, emptied, place_for
 from otel_rl.recorder.files.own_files import ForeignError, read_shown
-from tests.collector import wait_for
 from tests.security.other_users import NOBODY, everything_in, needs_root
 
 _HOME = Path(__file__).parents[2]
@@ -31,26 +27,6 @@ _WRITES = (
 )
 _DEFAULTS = ("report.html", "csv", "parquet", "atif", "trace.json.gz", "tensorboard", "autopsy")
 """The places below a run directory where verbs write without `-o`."""
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a run that has ended, with something in each kind of file that verbs write."""
-    runs = tmp_path_factory.mktemp("recorded")
-    run = otel_rl.init(dir=runs, project="p", id="r", content=True, exporters=[], hardware=False, quiet=True)
-    with run.step(0), run.phase("rollout"):
-        run.log({"loss": 1.0})
-        run.completions(["q"], [["a"]], rewards=[[1.0]], step=0)
-    run.finish(60)
-    wait_for(lambda: not agent_start.is_looked_after(directories.at(run.dir)), "the agent does not end", 60)
-    return run.dir
-
-
-@pytest.fixture
-def copied(recorded: Path, tmp_path: Path) -> Path:
-    """Return a copy of the run, which this user has got from somebody."""
-    shutil.copytree(recorded, tmp_path / "runs" / "p" / "r")
-    return tmp_path / "runs" / "p" / "r"
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -19,32 +18,10 @@ import pytest
 import otel_rl
 from otel_rl.autopsy import collect
 from otel_rl.cli.late.replay import replay
-from otel_rl.recorder.directory import agent_start
-from otel_rl.recorder.directory import directory as directories
 from otel_rl.recorder.directory.directory import Manifest
 from otel_rl.recorder.directory.secret_options import HIDDEN_QUERY, with_secrets, without_secrets
-from tests.collector import wait_for
 
 _KEY = "kQ8wE5rT1yU7iO3p"
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a run that has ended."""
-    run = otel_rl.init(
-        dir=tmp_path_factory.mktemp("recorded"), project="p", id="r", exporters=[], hardware=False, quiet=True
-    )
-    run.log({"loss": 1.0}, step=0)
-    run.finish(60)
-    wait_for(lambda: not agent_start.is_looked_after(directories.at(run.dir)), "the agent does not end", 60)
-    return run.dir
-
-
-@pytest.fixture
-def copied(recorded: Path, tmp_path: Path) -> Path:
-    """Return a copy of the run."""
-    shutil.copytree(recorded, tmp_path / "runs" / "p" / "r")
-    return tmp_path / "runs" / "p" / "r"
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ process and memory, however long a run is:
   steps, and would be full before the test has seen enough, is reported at once. Three levels of any noise ascend in
   one of six cases, so no test can be certain that early: the rule keeps its 1 % while noise is below 6 % of the limit.
 
-Growth below 8 % of the limit (or what is left of it, if that is less) and 256 MiB (an eighth of a smaller limit than
-2 GiB) is not reported: caches that fill up
-and are emptied grow like that. The first such growth, if it lasts 9 steps, cannot be distinguished from a leak.
+Growth below 8 % of the limit (or what is left of it, if that is less) and 256 MiB (an eighth of a smaller limit than 2
+GiB) is not reported: caches that fill up and are emptied grow like that. The first such growth, if it lasts 9 steps,
+cannot be distinguished from a leak.
 """
 
 from __future__ import annotations

@@ -72,9 +72,7 @@ class Thresholds(msgspec.Struct, frozen=True):
 @cache
 def thresholds() -> Thresholds:
     """Return the simulated thresholds."""
-    return msgspec.json.decode(
-        Path(__file__).with_suffix("").with_name("level_thresholds.json").read_bytes(), type=Thresholds
-    )
+    return msgspec.json.decode(Path(__file__).with_name("level_thresholds.json").read_bytes(), type=Thresholds)
 
 
 def places_of_change(values: Floats, chance: float) -> Integers:

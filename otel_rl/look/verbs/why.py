@@ -13,7 +13,7 @@ from otel_rl.cli.options import StepInterval, takes_steps
 from otel_rl.cli.output import Output, shows
 from otel_rl.cli.runs import RunArgument
 from otel_rl.recorder.archive.runs import NEWEST, place_of
-from otel_rl.recorder.files import programs
+from otel_rl.recorder.files import asked_programs, programs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,5 +75,5 @@ def _look_at(place: Place) -> None:
     is_here = any(process.host == socket.gethostname() for process in present.processes if process.outcome is None)
     if present.state == "live" and is_here and unusual_phases(present) and (module := autopsy_module()):
         with suppress(OSError, programs.TooLate):
-            looks = programs.start_python(f"{module}.__main__", str(place.path), output=programs.NULL)
-            looks.wait(_LOOKS_S)
+            looks = programs.start_python(f"{module}.__main__", str(place.path), output=programs.NULL, is_detached=True)
+            asked_programs.finish(looks, within=_LOOKS_S)

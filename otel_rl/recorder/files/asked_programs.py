@@ -62,7 +62,9 @@ def ask(
 
 
 def finish(process: Program, *, within: float | None, question: bytes = b"", most: int = MOST_BYTES) -> ProgramAnswer:
-    """Wait for the end of a program that was started with pipes and a session of its own; as `ask`.
+    """Wait for the end of a program that was started with a session of its own, and read its pipes; as `ask`.
+
+    Whatever ends the wait early, such as Ctrl-C, ends the program.
 
     Raises:
         TooLate: It was killed.
@@ -70,6 +72,7 @@ def finish(process: Program, *, within: float | None, question: bytes = b"", mos
     until = None if within is None else time.monotonic() + within
     kept: dict[int, bytearray] = {}
     with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
+        stack.callback(end_group, process)
         for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
             stack.callback(_close, pipe)
             os.set_blocking(pipe.fileno(), False)
@@ -89,7 +92,6 @@ def finish(process: Program, *, within: float | None, question: bytes = b"", mos
             if has_ended:
                 break
             if until is not None and time.monotonic() > until:
-                end_group(process)
                 raise TooLate(process.args, within or 0.0)
         output, errors = (bytes(kept.get(number, b"")) for number in numbers)
         return ProgramAnswer(process.returncode, output, errors)

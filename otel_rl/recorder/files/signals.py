@@ -26,6 +26,7 @@ from otel_rl.recorder.files.atomic_files import number_in
 from otel_rl.recorder.files.modes import open_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 _unregister = faulthandler.unregister
@@ -58,7 +59,6 @@ class SignalFiles:
     def __init__(self) -> None:
         self._files: dict[int, _StackFile] = {}
         self._pid = 0
-        self._replaced: list[tuple[ModuleType, str, object, object]] = []
 
     def begin(self, directory: Path) -> None:
         """Watch the signals from now on."""
@@ -66,10 +66,9 @@ class SignalFiles:
         for name in _ENDS:
             self._register(name, directory / name.name, ends=True)
         any(self._register(number, directory / f"{_STACKS}.{number}", ends=False) for number in range(_FIRST, _LAST))
-        # The kernel does not say whose handler a signal has. So whoever sets one for the signal that asks for stacks
-        # closes its file first, by which an autopsy knows that it must not send it.
-        for module, function in ((signal, "signal"), (faulthandler, "register"), (faulthandler, "unregister")):
-            self._leave_before(module, function)
+        if not _open:
+            _replace_setters()
+        _open.append(self)
 
     def _register(self, number: int, place: Path, *, ends: bool) -> bool:
         """Let a signal write the stacks into a file, unless something handles it; return whether it does."""
@@ -85,19 +84,10 @@ class SignalFiles:
                 return True
         return False
 
-    def _leave_before(self, module: ModuleType, name: str) -> None:
-        """Let a function of a module, which sets the handler of a signal, find the signal as it was before `begin`."""
-        original = getattr(module, name)
-
-        @wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            number = args[0] if args else kwargs.get("signum", kwargs.get("signalnum"))
-            if isinstance(number, int) and number not in _ENDS:
-                self._leave(int(number), removes=os.getpid() == self._pid)
-            return original(*args, **kwargs)
-
-        setattr(module, name, call)
-        self._replaced.append((module, name, call, original))
+    def leave_before(self, number: int) -> None:
+        """Leave the signal that asks for stacks as it was, since somebody sets its handler."""
+        if number not in _ENDS:
+            self._leave(number, removes=os.getpid() == self._pid)
 
     def write_stacks(self) -> None:
         """Write the stacks of all threads as the signal that asks for them does."""
@@ -107,10 +97,10 @@ class SignalFiles:
 
     def close(self, *, in_child: bool = False) -> None:
         """Leave the signals alone, except where the trainer has set a handler since; a second call is harmless."""
-        while self._replaced and not in_child:
-            module, name, call, original = self._replaced.pop()
-            if getattr(module, name) is call:
-                setattr(module, name, original)
+        if self in _open and not in_child:
+            _open.remove(self)
+            if not _open:
+                _restore_setters()
         for number in list(self._files):
             if in_child and number not in _ENDS:
                 continue  # its parent may wait for it
@@ -127,6 +117,46 @@ class SignalFiles:
         if removes:
             with suppress(OSError):
                 file.place.unlink()
+
+
+_open: list[SignalFiles] = []
+"""Those of this process. They share one set of replaced functions: each of runs that overlap would wrap the last."""
+_replaced: list[tuple[ModuleType, str, object, object]] = []
+
+
+def _replace_setters() -> None:
+    """Let the functions that set the handler of a signal find it as it was before `SignalFiles.begin`.
+
+    The kernel does not say whose handler a signal has. So whoever sets one for the signal that asks for stacks closes
+    its file first, by which an autopsy knows that it must not send it.
+    """
+    for module, name in ((signal, "signal"), (faulthandler, "register"), (faulthandler, "unregister")):
+        original = getattr(module, name)
+        call = _leaving(original)
+        setattr(module, name, call)
+        _replaced.append((module, name, call, original))
+
+
+def _leaving(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that leaves a signal, and then sets its handler as the original does."""
+
+    @wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        number = args[0] if args else kwargs.get("signum", kwargs.get("signalnum"))
+        if isinstance(number, int):
+            for files in list(_open):
+                files.leave_before(int(number))
+        return original(*args, **kwargs)
+
+    return call
+
+
+def _restore_setters() -> None:
+    """Put the functions back, except where somebody has replaced them since."""
+    while _replaced:
+        module, name, call, original = _replaced.pop()
+        if getattr(module, name) is call:
+            setattr(module, name, original)
 
 
 def _is_caught(number: int) -> bool:

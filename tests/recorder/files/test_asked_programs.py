@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import sys
 from pathlib import Path
 
@@ -101,3 +102,16 @@ def test_the_limit_is_of_the_program() -> None:
 def test_a_program_of_no_group_of_this_process() -> None:
     """It leads a session of its own: Ctrl-C in a terminal does not reach it."""
     assert int(shell("ps -o sid= -p $$")[1]) != os.getsid(0)
+
+
+def test_ctrl_c_at_a_program(tmp_path: Path) -> None:
+    """Whatever ends the wait ends the program, although it has a session of its own."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            shell(f"echo $$ > {tmp_path}/pid; exec sleep 60")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    wait_for(lambda: not lives(int((tmp_path / "pid").read_text())), "it goes on")

@@ -126,3 +126,35 @@ def test_functions_that_set_handlers(tmp_path: Path) -> None:
 
     assert (signal.signal, faulthandler.register, faulthandler.unregister) == before
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_functions_that_set_handlers_with_many_runs(tmp_path: Path) -> None:
+    """Runs that overlap, each ending before the next, leave no chain of wrappers behind."""
+    before = signal.signal
+    last = SignalFiles()
+    last.begin(tmp_path)
+    for _ in range(1100):  # more than Python calls in one another
+        following = SignalFiles()
+        following.begin(tmp_path)
+        last.close()
+        last = following
+    assert signal.signal(signal.SIGUSR2, signal.SIG_DFL) is signal.SIG_DFL
+    last.close()
+
+    assert signal.signal is before
+
+
+def test_a_handler_with_two_runs(tmp_path: Path) -> None:
+    """A run whose signal is taken closes its file, also after a later run has ended."""
+    (tmp_path / "later").mkdir()
+    files, later = SignalFiles(), SignalFiles()
+    files.begin(tmp_path)
+    later.begin(tmp_path / "later")
+    later.close()
+    number, place = stacks_of(tmp_path) or (0, Path())
+    try:
+        signal.signal(number, lambda *_: None)
+        assert not place.exists()
+    finally:
+        files.close()
+        signal.signal(number, signal.SIG_DFL)
