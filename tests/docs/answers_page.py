@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,12 +125,17 @@ def _structs(type_info: Any, found: dict[str, type[msgspec.Struct]]) -> dict[str
 
 
 def _nullable(schema: Any) -> Any:
-    """Return a schema in which each number can be null, and no default is stated: fields are never omitted."""
+    """Return a schema in which each number can be null, and no default is stated: fields are never omitted.
+
+    Docstrings of classes lose their indentation: not every version of msgspec removes it.
+    """
     if isinstance(schema, list):
         return [_nullable(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
     found = {name: _nullable(value) for name, value in schema.items() if name != "default"}
+    if isinstance(text := schema.get("description"), str):
+        found["description"] = inspect.cleandoc(text)
     return found | ({"type": ["number", "null"]} if found.get("type") == "number" else {})
 
 
