@@ -3,31 +3,34 @@
 
 import {canvasIn, chooseSteps} from "./canvas.js";
 import {placeOf} from "./decode.js";
-import {byId, make} from "./dom.js";
+import {byId, make, renewed} from "./dom.js";
 import {secondsText, wholeText} from "./numbers.js";
-import {axis, change, isWhole, nearestStep, stepAt, view, watch} from "./state.js";
 import {color} from "./theme.js";
 
-export function mountBrush(events) {
-  const place = byId("brush");
-  if (!axis.steps.length) {
+export function mountBrush(place, data, run) {
+  return renewed(place, data, () => String(run.axis.steps.length > 0), (first) => {
+    if (run.axis.steps.length) return brush(place, first, run);
     place.append(make("p", {class: "nothing"}, "No step was recorded."));
-    return;
-  }
+    return null;
+  });
+}
+
+function brush(place, {events}, run) {
+  const {axis, view} = run;
   const box = make("div", {class: "drawing"});
-  const first = make("input", {type: "number", "aria-label": "First step", min: axis.first, max: axis.last});
-  const last = make("input", {type: "number", "aria-label": "Last step", min: axis.first, max: axis.last});
-  const all = make("button", {type: "button", onclick: () => change({first: axis.first, last: axis.last})}, "all");
-  const given = () => change({first: Number(first.value), last: Number(last.value)});
+  const first = make("input", {type: "number", "aria-label": "First step"});
+  const last = make("input", {type: "number", "aria-label": "Last step"});
+  const all = make("button", {type: "button", onclick: () => run.change({first: axis.first, last: axis.last})}, "all");
+  const given = () => run.change({first: Number(first.value), last: Number(last.value)});
   first.addEventListener("change", given);
   last.addEventListener("change", given);
   place.append(box, make("div", {class: "range"}, make("span", {}, "steps"), first, "–", last, all));
-  const span = axis.last - axis.first + 1;
-  const xOf = (step, width) => ((step - axis.first) / span) * width;
-  const stepOf = (x) => Math.floor(axis.first + (x / box.clientWidth) * span);
-  const marks = stepsOfEvents(events);
+  const span = () => axis.last - axis.first + 1;
+  const xOf = (step, width) => ((step - axis.first) / span()) * width;
+  const stepOf = (x) => Math.floor(axis.first + (x / box.clientWidth) * span());
+  let marks = stepsOfEvents(events, run), tops = {};
 
-  const canvas = canvasIn(box, 44, "Seconds of each step of the whole run, with events", (context, width, height) => {
+  const {canvas, redraw} = canvasIn(box, 44, "Seconds of each step of the whole run, with events", (context, width, height) => {
     context.fillStyle = color("ground");
     context.fillRect(0, 0, width, height);
     const {tops, most} = highest(width);
@@ -54,7 +57,7 @@ export function mountBrush(events) {
       context.fillStyle = color("chosen");
       context.fillRect(xOf(view.step, width), 0, 2, height);
     }
-    if (!isWhole()) {
+    if (!run.isWhole) {
       const from = xOf(view.first, width), to = xOf(view.last + 1, width);
       context.fillStyle = color("veil");
       context.fillRect(0, 0, from, height);
@@ -63,12 +66,13 @@ export function mountBrush(events) {
       context.lineWidth = 2;
       context.strokeRect(from, 1, Math.max(2, to - from), height - 2);
     }
-    first.value = view.first;
-    last.value = view.last;
+    for (const [input, value] of [[first, view.first], [last, view.last]]) {
+      Object.assign(input, {min: axis.first, max: axis.last});
+      if (document.activeElement !== input || input.value === "") input.value = value; // not while somebody types
+    }
     canvas.setAttribute("aria-label", `Seconds of each step of the whole run; steps ${view.first} to ${view.last} are shown`);
-  });
+  }, run);
 
-  let tops = {};
   /** The longest step in each pixel, and the height of the drawing: long steps that are rare are cut off. */
   function highest(width) {
     if (tops.width === width) return tops;
@@ -84,7 +88,7 @@ export function mountBrush(events) {
     return tops;
   }
 
-  const inside = (x) => !isWhole() && x > xOf(view.first, box.clientWidth) + 4 && x < xOf(view.last + 1, box.clientWidth) - 4;
+  const inside = (x) => !run.isWhole && x > xOf(view.first, box.clientWidth) + 4 && x < xOf(view.last + 1, box.clientWidth) - 4;
   let moving = null;
   canvas.addEventListener("pointerdown", (event) => {
     if (!inside(event.offsetX)) return;
@@ -98,47 +102,52 @@ export function mountBrush(events) {
     event.stopImmediatePropagation();
     const by = stepOf(event.offsetX) - stepOf(moving.x);
     const shift = Math.max(axis.first - moving.first, Math.min(by, axis.last - moving.last));
-    change({first: moving.first + shift, last: moving.last + shift});
+    run.change({first: moving.first + shift, last: moving.last + shift});
   });
   canvas.addEventListener("pointerup", (event) => {
     if (!moving) return;
     const still = Math.abs(event.offsetX - moving.x) < 4;
     moving = null;
     event.stopImmediatePropagation();
-    if (still) change({step: nearestStep(stepOf(event.offsetX))}, {enters: true});
+    if (still) run.change({step: run.nearestStep(stepOf(event.offsetX))}, {enters: true});
   });
-  chooseSteps(canvas, stepOf, (event) => change({step: nearestStep(stepOf(event.offsetX))}, {enters: true}));
+  chooseSteps(canvas, stepOf, (event) => run.change({step: run.nearestStep(stepOf(event.offsetX))}, {enters: true}), run);
+  return (newer) => {
+    [marks, tops] = [stepsOfEvents(newer.events, run), {}];
+    redraw();
+  };
 }
 
 /** The steps of events; of those without one, the step that went on at their time. */
-function stepsOfEvents(events) {
-  const marks = events.map(([step, seconds, bad]) => ({step: step >= 0 ? step : stepAt(seconds), bad}));
+function stepsOfEvents(events, run) {
+  const marks = events.map(([step, seconds, bad]) => ({step: step >= 0 ? step : run.stepAt(seconds), bad}));
   return marks.filter(({step}) => step !== null);
 }
 
 /** In words where the reader is: shown steps, chosen step and rank. */
-export function mountWhere() {
-  watch(() => {
-    const place = byId("where");
+export function mountWhere(place, run) {
+  const {axis, view} = run;
+  run.watch(place, () => {
     const parts = [];
-    if (!isWhole()) parts.push(`steps ${wholeText(view.first)} to ${wholeText(view.last)}`);
+    if (!run.isWhole) parts.push(`steps ${wholeText(view.first)} to ${wholeText(view.last)}`);
     if (view.step !== null) parts.push(`step ${wholeText(view.step)}`);
     if (view.rank !== null) parts.push(`${view.role || "rank"} ${view.rank}`);
     if (view.phase) parts.push(view.phase);
     const at = view.step === null ? -1 : placeOf(axis.steps, view.step);
     if (at >= 0 && axis.steps[at] === view.step && axis.seconds[at] > 0) parts.push(secondsText(axis.seconds[at]));
     if (view.step !== null && axis.steps[at] !== view.step) parts.push(view.step > axis.last ? "this step has no end in the recording" : "this step was not recorded");
-    const out = make("button", {type: "button", class: "out", title: "Go out (Esc)", onclick: goOut}, "× out");
+    const out = make("button", {type: "button", class: "out", title: "Go out (Esc)", onclick: () => goOut(run)}, "× out");
     place.replaceChildren(...(parts.length ? [make("b", {}, "Selected: "), parts.join(" · "), " ", out] : []));
     byId("follow").classList.toggle("narrowed", parts.length > 0);
   });
 }
 
 /** One level out: sample, phase, rank, step, then all steps. */
-export function goOut() {
-  if (view.sample) change({sample: null});
-  else if (view.phase || view.name) change({phase: null, name: null});
-  else if (view.rank !== null) change({rank: null, role: ""});
-  else if (view.step !== null) change({step: null});
-  else change({first: axis.first, last: axis.last});
+export function goOut(run) {
+  const {axis, view} = run;
+  if (view.sample) run.change({sample: null});
+  else if (view.phase || view.name) run.change({phase: null, name: null});
+  else if (view.rank !== null) run.change({rank: null, role: ""});
+  else if (view.step !== null) run.change({step: null});
+  else run.change({first: axis.first, last: axis.last});
 }

@@ -2,13 +2,12 @@
 
 import {make, whenResized} from "./dom.js";
 import {wholeText} from "./numbers.js";
-import {axis, change, view, watch} from "./state.js";
 import {color} from "./theme.js";
 
 export const LABEL = "11px system-ui, sans-serif";
 
-/** A canvas that fills its parent's width; `draw(context, width, height)` draws in CSS pixels. */
-export function canvasIn(parent, height, label, draw) {
+/** A canvas that fills its parent's width, and how to draw it again; `draw(context, width, height)` draws in CSS pixels. */
+export function canvasIn(parent, height, label, draw, run) {
   const canvas = make("canvas", {role: "img", "aria-label": label, tabindex: "0"});
   parent.append(canvas);
   const redraw = () => {
@@ -26,8 +25,8 @@ export function canvasIn(parent, height, label, draw) {
     draw(context, width, tall);
   };
   whenResized(parent, redraw);
-  watch(redraw);
-  return canvas;
+  run.watch(canvas, redraw);
+  return {canvas, redraw};
 }
 
 /** A pattern of lines for what waits, so that it is not told by color alone. */
@@ -67,7 +66,7 @@ export function ticks(low, high, most, whole = false) {
 }
 
 /** The axis of the shown steps below a drawing: `left` to `right` in pixels. */
-export function stepAxis(context, left, right, top, first = view.first, last = view.last) {
+export function stepAxis(context, left, right, top, {first, last}) {
   context.fillStyle = color("ink-soft");
   context.textAlign = "center";
   context.textBaseline = "top";
@@ -79,7 +78,7 @@ export function stepAxis(context, left, right, top, first = view.first, last = v
 }
 
 /** Lines where the run was resumed, and around the chosen step. */
-export function stepMarks(context, xOf, top, bottom) {
+export function stepMarks(context, xOf, top, bottom, {axis, view}) {
   context.save();
   context.strokeStyle = color("ink-soft");
   context.setLineDash([4, 3]);
@@ -102,7 +101,7 @@ export function stepMarks(context, xOf, top, bottom) {
 }
 
 /** Drag over a drawing to choose a range of steps; a click chooses a step. `stepOf` maps a pixel to a step. */
-export function chooseSteps(canvas, stepOf, onClick) {
+export function chooseSteps(canvas, stepOf, onClick, run) {
   let begun = null;
   const shade = make("div", {class: "shade", hidden: true});
   canvas.parentElement.append(shade);
@@ -126,12 +125,12 @@ export function chooseSteps(canvas, stepOf, onClick) {
     const [from, to] = [Math.min(begun, event.offsetX), Math.max(begun, event.offsetX)];
     begun = null;
     shade.hidden = true;
-    if (to - from > 4) change({first: stepOf(from), last: stepOf(to)}, {enters: true});
+    if (to - from > 4) run.change({first: stepOf(from), last: stepOf(to)}, {enters: true});
     else onClick(event);
   });
   canvas.addEventListener("pointercancel", () => {
     begun = null;
     shade.hidden = true;
   });
-  canvas.addEventListener("dblclick", () => change({first: axis.first, last: axis.last}));
+  canvas.addEventListener("dblclick", () => run.change({first: run.axis.first, last: run.axis.last}));
 }

@@ -1,49 +1,77 @@
 // Small multiples: the main metrics first, then all others by search.
 
 import {decoded} from "./decode.js";
-import {byId, make, whenSeen} from "./dom.js";
+import {arrange, make, renewed, whenSeen} from "./dom.js";
 import {lineChart} from "./lines.js";
 import {numberText, wholeText} from "./numbers.js";
-import {view, watch} from "./state.js";
 
 const MOST_FOUND = 24;
 
-export async function mountCurves(data) {
-  const place = byId("draw-curves");
-  if (!data.lines.length) {
+export function mountCurves(place, data, run) {
+  return renewed(place, data, ({lines}) => String(lines.length > 0), (first) => {
+    if (first.lines.length) return curves(place, first, run);
     place.append(make("p", {class: "nothing"}, "No value was recorded."));
-    return;
-  }
-  const main = make("div", {class: "multiples"});
-  const matching = make("div", {class: "multiples"});
-  const search = make("input", {type: "search", id: "search", placeholder: data.lines.length > 1 ? `Search all ${data.lines.length} names` : "Search the names", "aria-label": "Search all names", autocomplete: "off", spellcheck: "false"});
+    return null;
+  });
+}
+
+async function curves(place, data, run) {
+  const {view} = run;
+  const boxes = [make("div", {class: "multiples"}), make("div", {class: "multiples"})];
+  const [main, matching] = boxes.map((box) => curveGrid(box, run));
+  const search = make("input", {type: "search", id: "search", "aria-label": "Search all names", autocomplete: "off", spellcheck: "false"});
   const count = make("span", {class: "note", role: "status"});
-  place.append(main, resolution(data.lines.slice(0, data.main)), make("div", {class: "search"}, search, count), matching);
-  data.lines.slice(0, data.main).forEach((line) => main.append(curve(data, line)));
-  if (data.left_out) place.append(make("p", {class: "note"}, `${wholeText(data.left_out)} more names are in the archive, but not in this file.`));
-  const show = () => {
+  const note = make("div", {class: "draw"}), left = make("div", {});
+  place.append(boxes[0], note, make("div", {class: "search"}, search, count), boxes[1], left);
+  const find = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const others = data.lines.slice(data.main);
     const chosen = data.lines.filter(({name}) => words.every((word) => name.toLowerCase().includes(word)));
-    const shown = words.length ? chosen : others.slice(0, 0);
-    matching.replaceChildren(...shown.slice(0, MOST_FOUND).map((line) => curve(data, line)), resolution(shown));
+    const shown = words.length ? chosen : [];
+    const drawn = matching(data, shown.slice(0, MOST_FOUND), resolution(shown));
     count.textContent = words.length
       ? `${wholeText(chosen.length)} of ${wholeText(data.lines.length)} names${chosen.length > MOST_FOUND ? `, the first ${MOST_FOUND} are drawn` : ""}`
       : others.length ? names(others) : "";
+    return drawn;
   };
-  search.addEventListener("input", show);
-  show();
+  const update = (newer) => {
+    data = newer;
+    search.placeholder = data.lines.length > 1 ? `Search all ${data.lines.length} names` : "Search the names";
+    const first = data.lines.slice(0, data.main);
+    note.replaceChildren(resolution(first));
+    left.replaceChildren(data.left_out ? make("p", {class: "note"}, `${wholeText(data.left_out)} more names are in the archive, but not in this file.`) : "");
+    return Promise.all([main(data, first), find()]);
+  };
+  search.addEventListener("input", find);
+  await update(data);
   let shown = null;
-  watch(() => {
+  run.watch(search, () => {
     if (view.name === shown) return;
     shown = view.name;
     const line = data.lines.find(({name}) => name === shown);
     if (line && data.lines.indexOf(line) >= data.main && search.value !== shown) {
       search.value = shown;
-      show();
+      find();
     }
     for (const figure of place.querySelectorAll("figure")) figure.classList.toggle("chosen", figure.dataset.name === shown);
   });
+  return update;
+}
+
+/** Curves in a box: a curve stays while its name does, with what is open in it. */
+export function curveGrid(box, run) {
+  const shown = new Map();
+  return (data, lines, ...behind) => {
+    const wanted = new Set(lines.map(({name}) => name));
+    for (const name of shown.keys()) if (!wanted.has(name)) shown.delete(name);
+    const updates = lines.map((line) => {
+      if (shown.has(line.name)) return shown.get(line.name).update(data, line);
+      shown.set(line.name, curve(data, line, run));
+      return null;
+    });
+    arrange(box, [...lines.map(({name}) => shown.get(name).figure), ...behind]);
+    return Promise.all(updates);
+  };
 }
 
 /** Which names there are, in one line: what stands before the first slash, with how many. */
@@ -71,24 +99,43 @@ function breakable(name) {
   return name.split(/(?<=[/.])/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
 }
 
-export function curve(data, line) {
+function curve(data, line, run) {
   const readout = make("span", {class: "readout", "aria-hidden": "true", title: "the last shown value"});
   const title = make("figcaption", {}, make("span", {class: "metric", title: line.name}, ...breakable(line.name)), readout);
-  const figure = make("figure", {"data-name": line.name}, title);
   const place = make("div", {class: "room"});
-  figure.append(place);
-  whenSeen(figure, async () => {
+  const bad = make("p", {class: "note bad", hidden: true});
+  const figure = make("figure", {"data-name": line.name}, title, place, bad);
+  let isSeen = false, chart = null;
+  const draw = async () => {
     const [xs, ys] = await Promise.all([decoded(data.axes[line.axis]), decoded(line.values)]);
-    place.classList.remove("room");
-    if (!xs.length) {
-      place.append(make("p", {class: "nothing"}, `None of its ${wholeText(line.count)} values is a finite number.`));
-      return;
-    }
-    const means = line.means && {xs: await decoded(line.means.steps), ys: await decoded(line.means.values)};
-    const ends = `${line.name}: ${numberText(ys[0])} at step ${wholeText(xs[0])}, ${numberText(ys[ys.length - 1])} at step ${wholeText(xs[xs.length - 1])}`;
-    lineChart(place, [{name: line.name, xs, ys}], {label: ends, bad: line.not_finite, readout, every: line.every, means});
     const {count, first} = line.not_finite;
-    if (count) figure.append(make("p", {class: "note bad"}, `${wholeText(count)} values are not finite, the first at step ${wholeText(first[0][0])}`));
+    if (!xs.length) {
+      chart = null;
+      place.replaceChildren(make("p", {class: "nothing"}, `None of its ${wholeText(line.count)} values is a finite number.`));
+    } else {
+      const means = line.means && {xs: await decoded(line.means.steps), ys: await decoded(line.means.values)};
+      const label = `${line.name}: ${numberText(ys[0])} at step ${wholeText(xs[0])}, ${numberText(ys[ys.length - 1])} at step ${wholeText(xs[xs.length - 1])}`;
+      const options = {label, bad: line.not_finite, readout, every: line.every, means};
+      if (chart) chart.update([{name: line.name, xs, ys}], options);
+      else {
+        place.replaceChildren();
+        chart = lineChart(place, [{name: line.name, xs, ys}], options, run);
+      }
+      bad.hidden = !count;
+      if (count) bad.textContent = `${wholeText(count)} values are not finite, the first at step ${wholeText(first[0][0])}`;
+    }
+    place.classList.remove("room");
+  };
+  whenSeen(figure, () => {
+    isSeen = true;
+    draw();
   });
-  return figure;
+  return {
+    figure,
+    update: (newer, its) => {
+      if (its === line) return null;
+      [data, line] = [newer, its];
+      return isSeen ? draw() : null;
+    },
+  };
 }

@@ -17,10 +17,29 @@ export function byId(id) {
   return document.getElementById(id);
 }
 
-/** The JSON that the page holds for a part; `null` if there is none. */
-export function dataOf(part) {
-  const block = byId(`data-${part}`);
-  return block && JSON.parse(block.textContent);
+/** Give an element these children. Those that it has stay as they are: focus, scrolling and what is open are kept. */
+export function arrange(parent, children) {
+  for (const child of [...parent.childNodes]) if (!children.includes(child)) child.remove();
+  children.forEach((child, at) => {
+    if (parent.childNodes[at] !== child) parent.insertBefore(child, parent.childNodes[at] ?? null);
+  });
+}
+
+/**
+ * Draw a part in a place: `build(data)` returns how to update it, and is called again only when `keyOf(data)` changes.
+ * What it returns has `update(data)`.
+ */
+export async function renewed(place, data, keyOf, build) {
+  let key = null, again = null;
+  const update = async (next) => {
+    const before = key;
+    key = keyOf(next);
+    if (key === before) return again?.(next);
+    place.replaceChildren();
+    again = await build(next);
+  };
+  await update(data);
+  return {update};
 }
 
 /** Call `draw` when the element comes near the screen, or at the latest when nothing else is to do: a picture of the whole page and paper have all charts. */

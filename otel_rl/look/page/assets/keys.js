@@ -3,7 +3,6 @@
 import {goOut} from "./brush.js";
 import {placeOf} from "./decode.js";
 import {byId, make} from "./dom.js";
-import {axis, change, goTo, view} from "./state.js";
 import {nextTheme} from "./theme.js";
 
 const KEYS = [
@@ -17,14 +16,17 @@ const KEYS = [
   ["t", "theme: system, light, dark"],
 ];
 
-export function mountKeys() {
+export function mountKeys(run) {
   const lines = KEYS.map(([key, what]) => make("tr", {}, make("th", {scope: "row"}, make("kbd", {}, key)), make("td", {}, what)));
   const close = make("button", {type: "button", onclick: () => dialog.close()}, "Close");
   const more = make("p", {}, "Drag over a chart to choose steps; click to choose one; double-click to see all. The address keeps what is chosen: send it.");
   const dialog = make("dialog", {"aria-label": "Keys"}, make("h2", {}, "Keys"), make("table", {}, make("tbody", {}, ...lines)), more, close);
   document.body.append(dialog);
-  byId("keys").addEventListener("click", () => dialog.showModal());
-  byId("theme").addEventListener("click", nextTheme);
+  run.signal.addEventListener("abort", () => dialog.remove());
+  addEventListener("click", ({target}) => {
+    if (target.closest?.("#keys")) dialog.showModal();
+    else if (target.closest?.("#theme")) nextTheme();
+  }, {signal: run.signal}); // the buttons may be replaced
   addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || dialog.open) return;
     const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
@@ -34,14 +36,14 @@ export function mountKeys() {
     }
     if (event.target.closest?.("#timeline") && !["?", "t", "j", "k"].includes(event.key)) return; // it has keys of its own
     const act = {
-      "?": () => dialog.showModal(), "/": () => search(), t: nextTheme, j: () => part(1), k: () => part(-1),
-      ArrowLeft: () => byStep(-1), ArrowRight: () => byStep(1), "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2),
-      0: () => change({first: axis.first, last: axis.last}), Escape: goOut,
+      "?": () => dialog.showModal(), "/": () => search(), t: nextTheme, j: () => part(1, run), k: () => part(-1, run),
+      ArrowLeft: () => byStep(-1, run), ArrowRight: () => byStep(1, run), "+": () => zoom(0.5, run), "=": () => zoom(0.5, run), "-": () => zoom(2, run),
+      0: () => run.change({first: run.axis.first, last: run.axis.last}), Escape: () => goOut(run),
     }[event.key];
     if (!act || (event.key.startsWith("Arrow") && event.target.closest?.(".scrolled"))) return;
     event.preventDefault();
     act();
-  });
+  }, {signal: run.signal});
 }
 
 function search() {
@@ -49,25 +51,27 @@ function search() {
   byId("search")?.scrollIntoView({block: "center"});
 }
 
-function part(by) {
-  const parts = [...document.querySelectorAll("main section")];
+function part(by, run) {
+  const parts = [...document.querySelectorAll("main section:not([hidden])")];
   const covered = byId("follow").offsetHeight + 8;
   const now = parts.findLastIndex((part) => part.getBoundingClientRect().top <= covered + 8);
-  goTo(parts[Math.max(0, Math.min(parts.length - 1, now + by))].id);
+  run.goTo(parts[Math.max(0, Math.min(parts.length - 1, now + by))].id);
 }
 
-function byStep(by) {
+function byStep(by, run) {
+  const {axis, view} = run;
   if (!axis.steps.length) return;
   const at = view.step === null ? placeOf(axis.steps, by > 0 ? view.first : view.last) : placeOf(axis.steps, view.step) + by;
   const step = axis.steps[Math.max(0, Math.min(axis.steps.length - 1, at))];
   const span = view.last - view.first;
-  if (step < view.first) change({step, first: step, last: step + span});
-  else if (step > view.last) change({step, first: step - span, last: step});
-  else change({step});
+  if (step < view.first) run.change({step, first: step, last: step + span});
+  else if (step > view.last) run.change({step, first: step - span, last: step});
+  else run.change({step});
 }
 
-function zoom(factor) {
+function zoom(factor, run) {
+  const {view} = run;
   const middle = view.step ?? (view.first + view.last) / 2;
   const half = Math.max(1, ((view.last - view.first + 1) * factor) / 2);
-  change({first: Math.round(middle - half), last: Math.round(middle + half)});
+  run.change({first: Math.round(middle - half), last: Math.round(middle + half)});
 }

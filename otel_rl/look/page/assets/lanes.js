@@ -5,21 +5,20 @@ import {placeOf} from "./decode.js";
 import {hint, make} from "./dom.js";
 import {TIMES} from "./lines.js";
 import {numberText, secondsText} from "./numbers.js";
-import {axis, change, shownSeconds, stepAt} from "./state.js";
 import {tableBehind} from "./tables.js";
 import {color} from "./theme.js";
 
-/** Draw `rows` of `{name, xs, ys}`, in which a value holds up to the next x; return the highest value. */
-export function lanes(place, rows, {label, text}) {
-  const most = rows.reduce((high, {ys}) => ys.reduce((a, b) => (b > a ? b : a), high), 1e-9);
+/** Draw `rows` of `{name, xs, ys}`, in which a value holds up to the next x. What it returns has `most`, the highest value, and `update(rows)`. */
+export function lanes(place, rows, {label, text}, run) {
+  const drawn = {most: highest(rows), update};
   const box = make("div", {class: "drawing"});
   place.append(box);
   const LEFT = 96, TALL = rows.length > 24 ? 12 : 22, BOTTOM = 22;
-  const limits = rows.map(({xs}) => longest(xs));
+  let limits = rows.map(({xs}) => longest(xs));
 
-  const canvas = canvasIn(box, rows.length * TALL + BOTTOM, label, (context, width, height) => {
+  const {canvas, redraw} = canvasIn(box, rows.length * TALL + BOTTOM, label, (context, width, height) => {
     context.clearRect(0, 0, width, height);
-    const [from, to] = shownSeconds();
+    const [from, to] = run.shownSeconds();
     const xOf = (seconds) => LEFT + ((seconds - from) / Math.max(1e-9, to - from)) * (width - LEFT);
     rows.forEach(({name, xs, ys}, row) => {
       const below = (row + 1) * TALL - 3;
@@ -32,7 +31,7 @@ export function lanes(place, rows, {label, text}) {
         for (let x = left; x < right; x++) if (!(tops[x] > ys[i])) tops[x] = ys[i];
       }
       for (let x = 0; x < tops.length; x++) {
-        const tall = (tops[x] / most) * (TALL - 5);
+        const tall = (tops[x] / drawn.most) * (TALL - 5);
         if (tall > 0) context.fillRect(LEFT + x, below - tall, 1, tall);
       }
       context.fillStyle = color("rule");
@@ -50,7 +49,7 @@ export function lanes(place, rows, {label, text}) {
       context.fillRect(x, height - BOTTOM, 1, 3);
       context.fillText(secondsText(at), Math.min(width - 24, Math.max(LEFT + 8, x)), height - BOTTOM + 5);
     }
-  });
+  }, run);
 
   canvas.addEventListener("pointermove", (event) => {
     const row = Math.floor(event.offsetY / TALL);
@@ -63,23 +62,34 @@ export function lanes(place, rows, {label, text}) {
   });
   canvas.addEventListener("pointerleave", (event) => hint(event, null));
   const timeAt = (x) => {
-    const [from, to] = shownSeconds();
+    const [from, to] = run.shownSeconds();
     return from + ((x - LEFT) / (box.clientWidth - LEFT)) * (to - from);
   };
-  chooseSteps(canvas, (x) => stepAt(timeAt(x)) ?? axis.first, (event) => {
-    const step = stepAt(timeAt(event.offsetX));
-    if (step !== null) change({step}, {enters: true});
-  });
+  chooseSteps(canvas, (x) => run.stepAt(timeAt(x)) ?? run.axis.first, (event) => {
+    const step = run.stepAt(timeAt(event.offsetX));
+    if (step !== null) run.change({step}, {enters: true});
+  }, run);
   tableBehind(place, label, () => {
-    const [from, to] = shownSeconds();
+    const [from, to] = run.shownSeconds();
     const lines = rows.map(({name, xs, ys}) => {
       const part = Array.from(ys.slice(Math.max(0, placeOf(xs, from) - 1), Math.max(1, placeOf(xs, to)))).filter(Number.isFinite);
       const mean = part.reduce((a, b) => a + b, 0) / part.length;
       return [name, ...(part.length ? [Math.min(...part), mean, Math.max(...part)].map(numberText) : ["", "", ""])];
     });
     return {titles: ["name", "lowest", "mean", "highest"], rows: lines};
-  });
-  return most;
+  }, run);
+
+  function update(newer) {
+    rows = newer;
+    limits = rows.map(({xs}) => longest(xs));
+    drawn.most = highest(rows);
+    redraw();
+  }
+  return drawn;
+}
+
+function highest(rows) {
+  return rows.reduce((high, {ys}) => ys.reduce((a, b) => (b > a ? b : a), high), 1e-9);
 }
 
 /** How long a value holds if nothing follows it: three usual intervals; after that is a gap. */

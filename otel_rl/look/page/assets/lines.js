@@ -5,7 +5,6 @@ import {placeOf} from "./decode.js";
 import {make, whenResized} from "./dom.js";
 import {bytesText, decimalsText, numberText, secondsText, wholeText} from "./numbers.js";
 import {valueRange} from "./ranges.js";
-import {axis, change, nearestStep, shownSeconds, stepAt, view, watch} from "./state.js";
 import {tableBehind} from "./tables.js";
 import {color} from "./theme.js";
 
@@ -17,21 +16,19 @@ const BYTES = Array.from({length: 50}, (_, power) => 2 ** power).flatMap((unit) 
 const sync = uPlot.sync("steps");
 
 /**
- * A chart of lines in an element.
+ * A chart of lines in an element; what it returns has `update(lines, options)`.
  * `lines` are `{name, xs, ys, color?}`; each has its own x. `options`: `by` ("step" or "time"), `text` (a value in
  * words), `height`, `every` (steps of a point), `label`, `bad` (steps without a number), `low` (0 to begin at zero).
  */
-export function lineChart(parent, lines, options) {
+export function lineChart(parent, lines, options, run) {
   const {by = "step", text = numberText, height = 150, label = ""} = options;
+  const {axis, view} = run;
   const box = make("div", {class: "chart", role: "img", "aria-label": label, tabindex: "0"});
   const readout = options.readout ?? make("div", {class: "readout", "aria-hidden": "true"});
   parent.append(box);
   if (!options.readout) parent.append(readout);
   const joined = lines.length > 1;
-  const cut = lines.map((line) => withGaps(line.xs, line.ys, options.every ?? 1));
-  // 2 is uPlot's NULL_EXPAND: an x that only other lines have is passed over, but next to a gap it belongs to the gap.
-  const data = joined ? uPlot.join(cut.map(([xs, ys]) => [xs, ys]), cut.map(() => [2])) : cut[0];
-  const isLog = options.low === undefined && valueRange(lines.flatMap(({ys}) => Array.from(ys))).log;
+  let data = columns(lines, options), isLog = spansDecades(lines, options);
   let chart = null;
 
   const axisOf = (extra) => ({
@@ -52,7 +49,7 @@ export function lineChart(parent, lines, options) {
     }));
     chart = new uPlot({
       width, height, padding: [8, 14, 0, 0],
-      scales: {x: {time: false, range: () => rangeShown(by)}, y: {distr: isLog ? 3 : 1, range: (plot) => yRange(plot, by, isLog, options)}},
+      scales: {x: {time: false, range: () => rangeShown(run, by)}, y: {distr: isLog ? 3 : 1, range: (plot) => yRange(plot, run, by, isLog, options)}},
       axes: [
         axisOf({size: 24, space: by === "step" ? 45 : 90, incrs: by === "step" ? WHOLE : TIMES, values: (plot, values) => values.map((x) => (by === "step" ? stepText(x) : secondsText(x)))}),
         axisOf({size: 54, space: 28, ...(text === bytesText ? {incrs: BYTES} : {}), values: (plot, values, axis, space, size) => values.map((value) => (value === null ? "" : text === numberText && !isLog ? tickText(value, size) : text(value)))}),
@@ -61,7 +58,7 @@ export function lineChart(parent, lines, options) {
       cursor: {y: false, drag: {x: true, y: false, setScale: false}, ...(by === "step" ? {sync: {key: sync.key, setSeries: false}} : {})},
       series: [{}, ...series],
       hooks: {
-        draw: [(plot) => overlay(plot, by, isLog, options)],
+        draw: [(plot) => overlay(plot, run, by, isLog, options)],
         setCursor: [(plot) => read(plot)],
         setSelect: [(plot) => selected(plot)],
         ready: [(plot) => clicks(plot)],
@@ -75,9 +72,9 @@ export function lineChart(parent, lines, options) {
     const hovered = at != null && plot.cursor.left >= 0;
     const shown = hovered ? [by === "step" ? `step ${wholeText(plot.data[0][at])}` : secondsText(plot.data[0][at])] : [];
     for (let i = 0; i < lines.length && i < 12; i++) {
-      const value = hovered ? nearest(plot.data[i + 1], at) : lastShown(lines[i], by);
+      const value = hovered ? nearest(plot.data[i + 1], at) : lastShown(lines[i], run, by);
       const bad = hovered ? null : options.bad?.last;
-      if (bad && bad[0] <= view.last && bad[0] > (lastPlace(lines[i], by) ?? -Infinity)) {
+      if (bad && bad[0] <= view.last && bad[0] > (lastPlace(lines[i], run, by) ?? -Infinity)) {
         shown.push(make("b", {class: "bad"}, bad[1]));
         continue;
       }
@@ -93,8 +90,8 @@ export function lineChart(parent, lines, options) {
     if (width < 4) return;
     plot.setSelect({left: 0, width: 0, top: 0, height: 0}, false);
     const from = plot.posToVal(left, "x"), to = plot.posToVal(left + width, "x");
-    if (by === "step") change({first: Math.floor(from), last: Math.ceil(to)}, {enters: true});
-    else change({first: stepAt(from) ?? axis.first, last: stepAt(to) ?? axis.last}, {enters: true});
+    if (by === "step") run.change({first: Math.floor(from), last: Math.ceil(to)}, {enters: true});
+    else run.change({first: run.stepAt(from) ?? axis.first, last: run.stepAt(to) ?? axis.last}, {enters: true});
   }
 
   function clicks(plot) {
@@ -103,30 +100,58 @@ export function lineChart(parent, lines, options) {
     plot.over.addEventListener("click", (event) => {
       if (Math.abs(event.clientX - begun) > 4) return;
       const x = plot.posToVal(plot.cursor.left, "x");
-      const step = by === "step" ? nearestStep(Math.round(x)) : stepAt(x);
-      if (step !== null) change({step, name: by === "step" && !joined ? lines[0].name : view.name}, {enters: true});
+      const step = by === "step" ? run.nearestStep(Math.round(x)) : run.stepAt(x);
+      if (step !== null) run.change({step, name: by === "step" && !joined ? lines[0].name : view.name}, {enters: true});
     });
-    plot.over.addEventListener("dblclick", () => change({first: axis.first, last: axis.last}));
+    plot.over.addEventListener("dblclick", () => run.change({first: axis.first, last: axis.last}));
   }
 
   whenResized(box, build);
   let theme = null;
-  watch(() => {
+  const redraw = () => {
+    chart.setScale("x", {});
+    chart.redraw(false, true);
+    read(chart);
+  };
+  run.watch(box, () => {
     if (!chart) return;
     const now = color("ink");
     if (theme !== null && theme !== now) build();
-    else {
-      chart.setScale("x", {});
-      chart.redraw(false, true);
-      read(chart);
-    }
+    else redraw();
     theme = now;
-  });
+  }, () => chart?.destroy());
   theme = color("ink");
   tableBehind(parent, `${label}: values`, () => ({
     titles: [by === "step" ? "step" : "seconds", ...lines.map((line) => line.name)],
-    rows: rowsShown(data, by).map(([x, ...values]) => [by === "step" ? wholeText(x) : numberText(x), ...values.map(numberText)]),
-  }));
+    rows: rowsShown(data, run, by).map(([x, ...values]) => [by === "step" ? wholeText(x) : numberText(x), ...values.map(numberText)]),
+  }), run);
+
+  /** The same lines with newer values; `more` are the options that changed. */
+  function update(newer, more) {
+    lines = newer;
+    options = {...options, ...more};
+    const wasLog = isLog;
+    [data, isLog] = [columns(lines, options), spansDecades(lines, options)];
+    if (options.label) box.setAttribute("aria-label", options.label);
+    if (!chart) return;
+    if (isLog !== wasLog) build();
+    else {
+      chart.setData(data, false);
+      redraw();
+    }
+  }
+  return {update};
+}
+
+/** The lines on one x, as uPlot reads them. */
+function columns(lines, {every = 1}) {
+  const cut = lines.map((line) => withGaps(line.xs, line.ys, every));
+  // 2 is uPlot's NULL_EXPAND: an x that only other lines have is passed over, but next to a gap it belongs to the gap.
+  return lines.length > 1 ? uPlot.join(cut.map(([xs, ys]) => [xs, ys]), cut.map(() => [2])) : cut[0];
+}
+
+function spansDecades(lines, {low}) {
+  return low === undefined && valueRange(lines.flatMap(({ys}) => Array.from(ys))).log;
 }
 
 /** How many lines before this one have its color. */
@@ -153,13 +178,14 @@ function stepText(x) {
   return Number.isInteger(x) ? wholeText(x) : "";
 }
 
-function rangeShown(by) {
-  if (by === "time") return shownSeconds();
+function rangeShown(run, by) {
+  const {view} = run;
+  if (by === "time") return run.shownSeconds();
   return view.first === view.last ? [view.first - 0.5, view.last + 0.5] : [view.first, view.last];
 }
 
-function yRange(plot, by, isLog, {low: least}) {
-  const [begin, end] = placesShown(plot, by);
+function yRange(plot, run, by, isLog, {low: least}) {
+  const [begin, end] = placesShown(plot, run, by);
   const shown = valueRange(plot.data.slice(1).flatMap((values) => Array.prototype.slice.call(values, begin, end)));
   if (isLog) return [shown.low, shown.high > shown.low ? shown.high : 10 * shown.low];
   const [from, to] = [least === undefined ? shown.low : Math.min(least, shown.low), shown.high];
@@ -168,8 +194,8 @@ function yRange(plot, by, isLog, {low: least}) {
 }
 
 /** Where the shown range begins and ends in the data. */
-function placesShown(plot, by) {
-  const [first, last] = rangeShown(by);
+function placesShown(plot, run, by) {
+  const [first, last] = rangeShown(run, by);
   return [placeOf(plot.data[0], first), placeOf(plot.data[0], last + 1e-9 * Math.abs(last) + 1e-12)];
 }
 
@@ -201,20 +227,20 @@ function nearest(values, at) {
   return undefined;
 }
 
-function lastShown({xs, ys}, by) {
-  const place = lastPlace({xs}, by);
+function lastShown({xs, ys}, run, by) {
+  const place = lastPlace({xs}, run, by);
   return place === null ? null : ys[placeOf(xs, place)];
 }
 
 /** Where the last shown value is. */
-function lastPlace({xs}, by) {
-  const [first, last] = rangeShown(by);
+function lastPlace({xs}, run, by) {
+  const [first, last] = rangeShown(run, by);
   const place = placeOf(xs, last + 1e-9 * Math.abs(last) + 1e-12) - 1;
   return place >= 0 && xs[place] >= first ? xs[place] : null;
 }
 
-function rowsShown(data, by) {
-  const [first, last] = rangeShown(by);
+function rowsShown(data, run, by) {
+  const [first, last] = rangeShown(run, by);
   const rows = [];
   for (let i = placeOf(data[0], first); i < data[0].length && data[0][i] <= last; i++) {
     if (data.slice(1).some((values) => values[i] != null)) rows.push(data.map((values) => values[i]));
@@ -223,7 +249,8 @@ function rowsShown(data, by) {
 }
 
 /** Above the lines: where the run was resumed, the chosen step, values outside of the range, and those that are no numbers. */
-function overlay(plot, by, isLog, {bad, means, text = numberText}) {
+function overlay(plot, run, by, isLog, {bad, means, text = numberText}) {
+  const {axis, view} = run;
   const context = plot.ctx;
   const {left, top, width, height} = plot.bbox;
   const scale = devicePixelRatio || 1;
@@ -254,7 +281,7 @@ function overlay(plot, by, isLog, {bad, means, text = numberText}) {
   context.textAlign = "left";
   context.fillStyle = color("ink-soft");
   if (isLog) context.fillText("log scale", left + 4 * scale, top + 10 * scale);
-  for (const isAbove of [true, false]) outside(plot, by, isAbove, text);
+  for (const isAbove of [true, false]) outside(plot, run, by, isAbove, text);
   context.fillStyle = color("bad");
   let before = -Infinity; // of marks side by side, the first has a text
   for (const [step, text] of bad?.first ?? []) {
@@ -267,12 +294,12 @@ function overlay(plot, by, isLog, {bad, means, text = numberText}) {
 }
 
 /** Mark the values above or below the range: a triangle at the edge for each, and the farthest one in words. */
-function outside(plot, by, isAbove, text) {
+function outside(plot, run, by, isAbove, text) {
   const {ctx: context, bbox: {left, top, width, height}} = plot;
   const scale = devicePixelRatio || 1;
   const edge = isAbove ? plot.scales.y.max : plot.scales.y.min;
   const isOut = (value) => value != null && (isAbove ? value > edge : value < edge);
-  const [begin, end] = placesShown(plot, by);
+  const [begin, end] = placesShown(plot, run, by);
   let farthest = null, drawn = -Infinity;
   for (let i = begin; i < end; i++) {
     const value = plot.data.slice(1).map((values) => values[i]).find(isOut);

@@ -2,33 +2,35 @@
 
 import {canvasIn, chooseSteps, fillOf, stepAxis, stepMarks, ticks} from "./canvas.js";
 import {decoded, placeOf} from "./decode.js";
-import {byId, hint, make} from "./dom.js";
+import {hint, make, renewed} from "./dom.js";
 import {numberText, percentText, secondsText, wholeText} from "./numbers.js";
 import {valueRange} from "./ranges.js";
-import {change, nearestStep, view, watch} from "./state.js";
 import {tableBehind} from "./tables.js";
 import {color} from "./theme.js";
 
 const SHADES = [1, 0.74, 0.52, 0.36];
 
-export async function mountPhases(data) {
-  const place = byId("draw-phases");
-  if (!data.phases.length) {
+export function mountPhases(place, data, run) {
+  const keyOf = ({phases}) => JSON.stringify(phases.map(({name, category}) => [name, category]));
+  return renewed(place, data, keyOf, (first) => {
+    if (first.phases.length) return stack(place, first, run);
     place.append(make("p", {class: "nothing"}, "No phase was recorded."));
-    return;
-  }
-  const steps = await decoded(data.steps);
-  const phases = await Promise.all(data.phases.map(async (phase) => ({...phase, called: phase.name || "not in any phase", values: await decoded(phase.seconds)})));
-  phases.forEach((phase, at) => (phase.shade = Math.min(3, phases.slice(0, at).filter(({category}) => category === phase.category).length)));
+    return null;
+  });
+}
+
+async function stack(place, data, run) {
+  const {view} = run;
+  let steps = await decoded(data.steps), phases = await phasesOf(data);
   const box = make("div", {class: "drawing"});
   const note = make("p", {class: "note"});
-  place.append(legend(phases), box, note);
+  place.append(legend(phases, run), box, note);
   const LEFT = 54, BOTTOM = 22, TOP = 6;
   let columns = [];
   const xOf = (step, width) => LEFT + ((step - view.first) / (view.last - view.first + 1)) * (width - LEFT);
   const stepOf = (x) => Math.floor(view.first + ((x - LEFT) / (box.clientWidth - LEFT)) * (view.last - view.first + 1));
 
-  const canvas = canvasIn(box, 240, "Seconds of each phase in each step, stacked", (context, width, height) => {
+  const {canvas, redraw} = canvasIn(box, 240, "Seconds of each phase in each step, stacked", (context, width, height) => {
     columns = stacked(width);
     const most = Math.max(1e-9, valueRange(columns.map(({sum}) => sum)).high) * 1.04; // a slow first step is cut off
     const yOf = (seconds) => height - BOTTOM - (seconds / most) * (height - BOTTOM - TOP);
@@ -63,11 +65,11 @@ export async function mountPhases(data) {
       context.fillStyle = color("ink-soft");
       if (whole > most) context.fillText(`▲ ${secondsText(whole)}`, Math.max(x + wide / 2 + 20, LEFT + 60), TOP + 4);
     }
-    stepAxis(context, LEFT, width, height - BOTTOM);
-    stepMarks(context, (step) => xOf(step, width), TOP, height - BOTTOM);
+    stepAxis(context, LEFT, width, height - BOTTOM, view);
+    stepMarks(context, (step) => xOf(step, width), TOP, height - BOTTOM, run);
     const together = columns.length ? Math.max(...columns.map(({count}) => count)) * data.every : 1;
     note.textContent = `Averaged over ranks; phases inside a phase count once.${together > 1 ? ` Each column is the mean of up to ${wholeText(together)} steps.` : ""}`;
-  });
+  }, run);
 
   function stacked(width) {
     const low = placeOf(steps, view.first - data.every + 1), high = placeOf(steps, view.last + 1);
@@ -98,13 +100,23 @@ export async function mountPhases(data) {
     hint(event, [make("b", {}, `${title}: ${secondsText(column.sum)}`), ...rows.map(([phase, seconds]) => phaseLine(phase, `${secondsText(seconds)}, ${percentText(seconds / column.sum)}`))]);
   });
   canvas.addEventListener("pointerleave", (event) => hint(event, null));
-  chooseSteps(canvas, stepOf, (event) => change({step: nearestStep(stepOf(event.offsetX))}, {enters: true}));
+  chooseSteps(canvas, stepOf, (event) => run.change({step: run.nearestStep(stepOf(event.offsetX))}, {enters: true}), run);
   tableBehind(place, "Seconds of each phase by step", () => {
     const low = placeOf(steps, view.first), high = placeOf(steps, view.last + 1);
     const rows = [];
     for (let i = low; i < high; i++) rows.push([wholeText(steps[i]), ...phases.map(({values}) => numberText(values[i]))]);
     return {titles: ["step", ...phases.map(({called}) => called)], rows};
-  });
+  }, run);
+  return async (newer) => {
+    [steps, phases, data] = [await decoded(newer.steps), await phasesOf(newer), newer];
+    redraw();
+  };
+}
+
+async function phasesOf(data) {
+  const phases = await Promise.all(data.phases.map(async (phase) => ({...phase, called: phase.name || "not in any phase", values: await decoded(phase.seconds)})));
+  phases.forEach((phase, at) => (phase.shade = Math.min(3, phases.slice(0, at).filter(({category}) => category === phase.category).length)));
+  return phases;
 }
 
 function swatch({category, shade}) {
@@ -116,11 +128,12 @@ function phaseLine(phase, text) {
 }
 
 /** The phases in the order of the drawing; choosing one pales the others. */
-function legend(phases) {
+function legend(phases, run) {
+  const {view} = run;
   const entries = phases.map((phase) => {
-    const choose = () => change({phase: view.phase === phase.name ? null : phase.name}, {enters: true});
+    const choose = () => run.change({phase: view.phase === phase.name ? null : phase.name}, {enters: true});
     const button = make("button", {type: "button", onclick: choose}, swatch(phase), phase.called);
-    watch(() => button.setAttribute("aria-pressed", String(view.phase === phase.name)));
+    run.watch(button, () => button.setAttribute("aria-pressed", String(view.phase === phase.name)));
     return button;
   });
   return make("div", {class: "legend", role: "group", "aria-label": "Phases"}, ...entries);

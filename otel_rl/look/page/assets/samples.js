@@ -1,23 +1,27 @@
 // Recorded tables, such as completions: filtered by text, by the chosen step, and sorted by a column.
 
-import {byId, make} from "./dom.js";
+import {make, renewed} from "./dom.js";
 import {numberText, wholeText} from "./numbers.js";
-import {view, watch} from "./state.js";
-import {mountTranscripts} from "./transcripts.js";
+import {transcriptList} from "./transcripts.js";
 
 const MOST_SAMPLES = 100;
 
-export function mountSamples({command, transcripts, tables}) {
-  mountTranscripts(transcripts, command);
-  const place = byId("draw-data");
-  if (!tables.length && !transcripts.length) {
-    place.append(make("p", {class: "nothing"}, "No completions or tables were recorded."));
-    return;
-  }
-  for (const table of tables) place.append(sampleTable(table));
+export function mountSamples(place, data, run) {
+  const keyOf = ({transcripts, tables}) => JSON.stringify([transcripts.length > 0, tables.map(({name, columns}) => [name, columns])]);
+  return renewed(place, data, keyOf, ({command, transcripts, tables}) => {
+    const shown = transcripts.length ? transcriptList(place, transcripts, command, run) : null;
+    if (!tables.length && !shown) place.append(make("p", {class: "nothing"}, "No completions or tables were recorded."));
+    const drawn = tables.map((table) => sampleTable(place, table, run));
+    return (newer) => {
+      shown?.(newer.transcripts, newer.command);
+      newer.tables.forEach((table, at) => drawn[at](table));
+    };
+  });
 }
 
-function sampleTable(table) {
+/** A table that can be filtered and sorted; what is returned takes over newer lines. */
+function sampleTable(place, table, run) {
+  const {view} = run;
   const filter = make("input", {type: "search", placeholder: "Filter", "aria-label": `Filter ${table.name}`});
   const count = make("span", {class: "note", role: "status"});
   const inside = make("div", {class: "scrolled samples", tabindex: "0", role: "region", "aria-label": table.name});
@@ -45,9 +49,13 @@ function sampleTable(table) {
     count.textContent = `${parts.join("; ")}. Recorded in steps ${wholeText(table.first)} to ${wholeText(table.last)}.`;
   };
   filter.addEventListener("input", show);
-  watch(show);
+  run.watch(inside, show);
   show();
-  return make("figure", {}, make("figcaption", {}, make("span", {class: "metric"}, table.name)), make("div", {class: "search"}, filter, count), inside);
+  place.append(make("figure", {}, make("figcaption", {}, make("span", {class: "metric"}, table.name)), make("div", {class: "search"}, filter, count), inside));
+  return (newer) => {
+    table = newer;
+    show();
+  };
 }
 
 function compared(a, b) {

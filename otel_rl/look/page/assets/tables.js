@@ -2,12 +2,11 @@
 
 import {make} from "./dom.js";
 import {wholeText} from "./numbers.js";
-import {watch} from "./state.js";
 
 const MOST_LINES = 300;
 
 /** A table that opens below a chart. `lines()` returns its titles and its lines now. */
-export function tableBehind(parent, caption, lines) {
+export function tableBehind(parent, caption, lines, run) {
   const inside = make("div", {class: "scrolled", tabindex: "0", role: "region", "aria-label": caption});
   const details = make("details", {class: "behind"}, make("summary", {}, "As a table"), inside);
   const show = async () => {
@@ -21,6 +20,6 @@ export function tableBehind(parent, caption, lines) {
     inside.replaceChildren(more, table);
   };
   details.addEventListener("toggle", show);
-  watch(show);
+  run.watch(details, show);
   parent.append(details);
 }

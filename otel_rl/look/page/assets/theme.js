@@ -1,18 +1,24 @@
 // The theme: that of the system, light or dark; and the colors that canvases take from the style sheet.
 
 import {byId, make} from "./dom.js";
-import {announce} from "./state.js";
 
 const THEMES = ["", "light", "dark"];
 const probe = make("span", {hidden: true});
 const resolved = new Map();
+const watchers = new Set();
+
+/** Call `show` whenever the theme changes, until `signal` says so. */
+export function whenThemed(show, signal) {
+  watchers.add(show);
+  signal.addEventListener("abort", () => watchers.delete(show));
+}
 
 export function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
   resolved.clear();
   byId("theme").textContent = `◐ ${theme || "theme"}`;
   byId("theme").setAttribute("aria-label", `Theme: ${theme || "that of the system"}`);
-  announce();
+  for (const show of watchers) show();
 }
 
 export function nextTheme() {

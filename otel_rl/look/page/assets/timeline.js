@@ -9,6 +9,7 @@ import {timelineKeys, timelinePointer} from "./timeline_input.js";
 import {TIMELINE_MAP_PX, timelineMap, timelineMapPointer} from "./timeline_map.js";
 import {readTimeline} from "./timeline_read.js";
 import {timelineRows, timelineStartsNested} from "./timeline_rows.js";
+import {timelineFailures, timelineIdentity, timelineSameSpan} from "./timeline_same.js";
 import {TimelineRange} from "./timeline_view.js";
 import {timelineSpanWords} from "./timeline_words.js";
 
@@ -29,8 +30,9 @@ const TIMELINE_HELP =
   "Enter zooms to it, Esc back, 0 to the whole run. / searches, N goes to the next match.";
 
 /**
- * Draw a timeline into an element, and return how to move it: `{show, select, theme, ready}`. It is drawn when its spans
- * have been read; what is asked of it before is done then, and `ready` is fulfilled.
+ * Draw a timeline into an element, and return how to move it: `{show, select, theme, update, ready}`. It is drawn when its
+ * spans have been read; what is asked of it before is done then, and `ready` is fulfilled. `update(data)` takes over newer
+ * data; a view that ended at the end of the run still does.
  *
  * @param data What `timeline_of` returned.
  * @param hooks `onSelect({step, rank, role, phase, span})` when the reader selects a span; all are null when none is.
@@ -38,14 +40,23 @@ const TIMELINE_HELP =
  */
 export function mountTimeline(element, data, hooks = {}) {
   element.classList.add("timeline");
-  const says = data.count ? `Reading ${wholeText(data.count)} spans …` : "No phase was recorded.";
-  element.replaceChildren(timelineElement("p", { className: data.count ? "note" : "nothing", text: says }));
-  const panel = data.count ? readTimeline(data).then((model) => new TimelinePanel(element, model, hooks)) : new Promise(() => {});
+  let opening = null;
+  const panel = new Promise((resolve) => (opening = resolve));
+  const update = async (newer) => {
+    if (!newer.count) return element.replaceChildren(timelineElement("p", { className: "nothing", text: "No phase was recorded." }));
+    const isFirst = opening !== null;
+    if (isFirst) element.replaceChildren(timelineElement("p", { className: "note", text: `Reading ${wholeText(newer.count)} spans …` }));
+    const model = await readTimeline(newer);
+    if (!isFirst) return (await panel).renew(model);
+    opening(new TimelinePanel(element, model, hooks));
+    opening = null;
+  };
   return {
     show: (part) => panel.then((opened) => opened.show(part)),
     select: (place) => panel.then((opened) => opened.selectPlace(place)),
     theme: () => panel.then((opened) => opened.theme()),
-    ready: data.count ? panel.then(() => {}) : Promise.resolve(),
+    update,
+    ready: update(data),
   };
 }
 
@@ -55,8 +66,7 @@ class TimelinePanel {
     this.model = model;
     this.hooks = hooks;
     this.range = new TimelineRange(model, () => this.moved());
-    this.view = { top: 0, selected: -1, hovered: -1, widths: new Map(), failures: [], nested: timelineStartsNested(model) };
-    for (let i = 0; i < model.count; i++) if (model.failed[i]) this.view.failures.push(i);
+    this.view = { top: 0, selected: -1, hovered: -1, widths: new Map(), failures: timelineFailures(model), nested: timelineStartsNested(model) };
     this.query = "";
     this.only = "";
     this.matches = [];
@@ -72,17 +82,8 @@ class TimelinePanel {
     this.search = make("input", { type: "search", placeholder: "Search a phase", "aria-label": "Search a phase", className: "timeline-search" });
     this.found = make("span", { className: "timeline-found", "aria-live": "polite" });
     this.legend = make("span", { className: "timeline-legend", role: "group", "aria-label": "Categories" });
-    const used = new Set(this.model.names.map((name) => name.category));
-    for (const category of this.model.categories) {
-      if (!used.has(category)) continue;
-      const swatch = make("i", { className: `timeline-swatch timeline-swatch-${category}` });
-      const button = make("button", { type: "button", "aria-pressed": "false", "data-category": category }, swatch, TIMELINE_CATEGORIES[category] ?? category);
-      button.addEventListener("click", () => this.highlight(category));
-      this.legend.append(button);
-    }
-    const nested = this.model.lanes.some((lane) => lane.level > 0);
     this.nested = make("button", { type: "button", text: "Inner phases", "aria-pressed": String(this.view.nested) });
-    this.nested.hidden = !nested;
+    this.left = make("div", { className: "timeline-left" });
     this.whole = make("button", { type: "button", text: "Whole run", title: "0" });
     this.out = make("button", { type: "button", text: "−", "aria-label": "Zoom out", title: "S" });
     this.in = make("button", { type: "button", text: "+", "aria-label": "Zoom in", title: "W" });
@@ -103,7 +104,7 @@ class TimelinePanel {
     this.table = make("details", { className: "timeline-table" }, summary, make("div", { className: "timeline-scroll" }, table));
     const parts = [
       make("div", { className: "timeline-bar" }, this.search, this.found, this.legend, tools),
-      ...this.notes().map((text) => make("p", { className: "timeline-note", text })),
+      this.left,
       this.map,
       make("div", { className: "timeline-frame" }, this.stage, this.tip),
       make("div", { className: "timeline-selected" }, this.selection, this.facts),
@@ -114,6 +115,36 @@ class TimelinePanel {
     this.element.replaceChildren(...parts);
     this.context = this.canvas.getContext("2d", { alpha: false });
     this.mapContext = this.map.getContext("2d", { alpha: false });
+    this.tell();
+  }
+
+  /** Show which categories there are, and what is not shown. */
+  tell() {
+    const make = timelineElement;
+    const used = new Set(this.model.names.map((name) => name.category));
+    for (const category of this.model.categories) {
+      if (!used.has(category) || this.legend.querySelector(`[data-category="${category}"]`)) continue;
+      const swatch = make("i", { className: `timeline-swatch timeline-swatch-${category}` });
+      const button = make("button", { type: "button", "aria-pressed": "false", "data-category": category }, swatch, TIMELINE_CATEGORIES[category] ?? category);
+      button.addEventListener("click", () => this.highlight(category));
+      this.legend.append(button);
+    }
+    this.nested.hidden = !this.model.lanes.some((lane) => lane.level > 0);
+    this.left.replaceChildren(...this.notes().map((text) => make("p", { className: "timeline-note", text })));
+  }
+
+  /** Take over a newer model: what is shown, selected, searched and highlighted stays. */
+  renew(model) {
+    const before = this.model;
+    const chosen = this.view.selected < 0 ? null : timelineIdentity(before, this.view.selected);
+    this.model = model;
+    this.range.renew(model);
+    Object.assign(this.view, { failures: timelineFailures(model), hovered: -1, selected: chosen ? timelineSameSpan(model, chosen) : -1 });
+    this.tell();
+    this.classify();
+    if (this.query) this.find(this.query);
+    this.choose(this.view.selected, false);
+    this.resize();
   }
 
   /** Return what is not shown, in words. */
@@ -152,7 +183,7 @@ class TimelinePanel {
       search: () => this.search.focus(),
       next: (by) => this.nextMatch(by),
     });
-    timelineMapPointer(this.map, this.model, this.range);
+    timelineMapPointer(this.map, this.range);
     this.search.addEventListener("input", () => this.find(this.search.value));
     this.search.addEventListener("keydown", (event) => {
       if (event.key === "Enter") this.nextMatch(event.shiftKey ? -1 : 1);

@@ -66,11 +66,11 @@ function timelineMapPixels(model, view, width, height, first, last) {
 }
 
 /** Let a pointer move the part that is shown. */
-export function timelineMapPointer(canvas, model, range) {
+export function timelineMapPointer(canvas, range) {
   let isDown = false;
   const go = (event) => {
     const box = canvas.getBoundingClientRect();
-    const [first, last] = timelineWhole(model);
+    const [first, last] = timelineWhole(range.model);
     const at = first + ((event.clientX - box.left) / box.width) * (last - first);
     const half = (range.last - range.first) / 2;
     range.set(at - half, at + half);

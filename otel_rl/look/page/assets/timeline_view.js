@@ -18,6 +18,19 @@ export class TimelineRange {
     [this.first, this.last] = timelineWhole(model);
   }
 
+  /** Go on in a newer model. The whole run stays whole, and a stretch that ends at its end still ends there. */
+  renew(model) {
+    const { isWhole, first, last, model: before } = this;
+    const moved = (ticks) => (Number(before.origin - model.origin) + ticks * before.tickNs) / model.tickNs;
+    this.model = model;
+    if (isWhole) [this.first, this.last] = timelineWhole(model);
+    else {
+      const by = last >= before.ticks ? Math.max(0, timelineWhole(model)[1] - moved(last)) : 0;
+      [this.first, this.last] = [moved(first) + by, moved(last) + by];
+    }
+    this.history = this.history.map((stretch) => stretch.map(moved));
+  }
+
   get isWhole() {
     const [first, last] = timelineWhole(this.model);
     return this.first <= first && this.last >= last;

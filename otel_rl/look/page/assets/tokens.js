@@ -76,7 +76,7 @@ function tokenWords(turn, at, sample) {
 }
 
 /** The table of a turn's tokens, for screen readers and for the numbers. */
-export function tokenTable(place, turn) {
+export function tokenTable(place, turn, run) {
   tableBehind(place, "Tokens", () => ({
     titles: ["token", "id", "text", "engine", "trainer", "ratio", "trained on"],
     rows: Array.from({length: tokensIn(turn)}, (_, at) => {
@@ -84,5 +84,5 @@ export function tokenTable(place, turn) {
       const kept = turn.mask[at] === undefined ? "" : turn.mask[at] ? "yes" : "no";
       return [wholeText(at), String(turn.tokens[at] ?? ""), turn.pieces[at] ?? "", numberText(turn.engine[at]), numberText(turn.trainer[at]), isKnown(ratio) ? numberText(ratio) : "", kept];
     }),
-  }));
+  }), run);
 }

@@ -1,8 +1,7 @@
 // Samples: a list by step and group, and the chosen one turn by turn, next to another one of the same prompt.
 
-import {byId, make} from "./dom.js";
+import {make} from "./dom.js";
 import {numberText, secondsText, wholeText} from "./numbers.js";
-import {change, view, watch} from "./state.js";
 import {coloringsOf, mostOf, tokenCells, tokenTable, tokensIn} from "./tokens.js";
 
 const FACTS = [
@@ -10,39 +9,49 @@ const FACTS = [
   ["reward", "reward", numberText], ["advantage", "advantage", numberText], ["gap", "gap", numberText], ["staleness", "staleness", wholeText],
 ];
 
-export function mountTranscripts(samples, command) {
-  if (!samples.length) return;
-  const place = byId("draw-data");
-  const facts = FACTS.filter(([key]) => samples.some((sample) => sample[key] !== null));
+/** The samples of a run; what is returned takes over newer ones. */
+export function transcriptList(place, samples, command, run) {
+  const {view} = run;
   const inside = make("div", {class: "scrolled sample-list", tabindex: "0", role: "region", "aria-label": "Samples"});
   const note = make("p", {class: "note", role: "status"});
   const detail = make("div", {});
   place.append(note, inside, detail);
   const chosen = {beside: null, coloring: null};
   let shown = "";
-  const show = () => {
+  const show = (isNewer) => {
     const inRange = samples.filter(({step}) => (view.step === null ? step >= view.first && step <= view.last : step === view.step));
     const sample = samples.find(({id}) => id === view.sample) ?? inRange.find(({step}) => step === inRange.at(-1).step);
-    const key = [inRange.length, inRange[0]?.id, sample?.id].join();
+    const key = [samples.length, inRange.length, inRange[0]?.id, sample?.id].join();
     if (key === shown) return;
+    const isRead = isNewer && sample && detail.dataset.sample === sample.id; // whoever reads it goes on reading
     shown = key;
+    const facts = FACTS.filter(([name]) => samples.some((each) => each[name] !== null));
     const steps = [...new Set(samples.map(({step}) => step))].map(wholeText).join(", ");
     note.textContent = `${wholeText(inRange.length)} of the ${wholeText(samples.length)} samples in this file, which are extremes of steps ${steps}. ${command} shows all.`;
-    inside.replaceChildren(sampleList(inRange, sample, facts));
+    const [top, isFocused] = [inside.scrollTop, inside.contains(document.activeElement)];
+    inside.replaceChildren(sampleList(inRange, sample, facts, run));
     inside.hidden = !inRange.length;
     const row = inside.querySelector("tr.chosen");
-    if (row) inside.scrollTop = row.offsetTop - inside.clientHeight / 2;
+    if (isFocused) row?.querySelector("button").focus({preventScroll: true});
+    if (isRead) inside.scrollTop = top;
+    else if (row) inside.scrollTop = row.offsetTop - inside.clientHeight / 2;
+    if (isRead) return;
+    detail.dataset.sample = sample?.id ?? "";
     chosen.beside = null;
-    drawDetail(detail, samples, sample, chosen);
+    drawDetail(detail, samples, sample, chosen, run);
   };
-  watch(show);
-  show();
+  run.watch(inside, () => show(false));
+  show(false);
+  return (newer, saying) => {
+    [samples, command] = [newer, saying];
+    show(true);
+  };
 }
 
-function sampleList(samples, chosen, facts) {
+function sampleList(samples, chosen, facts, run) {
   const head = [...facts.map(([, title]) => make("th", {scope: "col", class: "number"}, title)), make("th", {scope: "col"}, "last answer")];
   const rows = samples.map((sample) => {
-    const enter = () => change({sample: sample.id}, {enters: true});
+    const enter = () => run.change({sample: sample.id}, {enters: true});
     const cells = facts.map(([key, , text]) => make("td", {class: "number"}, sample[key] === null ? "" : text(sample[key])));
     const answer = sample.turns.findLast(({author}) => author === "assistant" || author === "completion") ?? sample.turns.at(-1);
     const begin = answer.text.slice(0, 160) || answer.calls[0] || "(empty)";
@@ -53,9 +62,9 @@ function sampleList(samples, chosen, facts) {
 }
 
 /** The chosen sample, and what can be put next to it. */
-function drawDetail(detail, samples, sample, chosen) {
+function drawDetail(detail, samples, sample, chosen, run) {
   if (!sample) return detail.replaceChildren();
-  const again = () => drawDetail(detail, samples, sample, chosen);
+  const again = () => drawDetail(detail, samples, sample, chosen, run);
   const both = chosen.beside ? [sample, chosen.beside] : [sample];
   const colorings = coloringsOf(both);
   const coloring = colorings.find(({key}) => key === chosen.coloring) ?? colorings[0];
@@ -63,7 +72,7 @@ function drawDetail(detail, samples, sample, chosen) {
   detail.replaceChildren(
     samePrompt(samples, sample, chosen, again),
     coloring ? colorChoice(colorings, coloring, most, (key) => { chosen.coloring = key; again(); }) : "",
-    make("div", {class: "transcripts"}, ...both.map((each) => transcript(each, coloring, most))),
+    make("div", {class: "transcripts"}, ...both.map((each) => transcript(each, coloring, most, run))),
   );
 }
 
@@ -89,7 +98,7 @@ function colorChoice(colorings, chosen, most, choose) {
   return make("div", {class: "scale"}, make("span", {}, "Color tokens by"), select, ...ends);
 }
 
-function transcript(sample, coloring, most) {
+function transcript(sample, coloring, most, run) {
   const title = [`step ${wholeText(sample.step)}`, sample.group === null ? "" : `group ${sample.group}`, `#${sample.number}`];
   const article = make("article", {}, make("h3", {}, title.filter(Boolean).join(" · ")), make("p", {class: "note"}, factsOf(sample).join(" · ")));
   for (const turn of sample.turns) {
@@ -100,7 +109,7 @@ function transcript(sample, coloring, most) {
     if (coloring && tokensIn(turn)) {
       block.append(tokenCells(turn, sample, coloring, most));
       if (turn.moreTokens) block.append(make("p", {class: "note"}, `${wholeText(turn.moreTokens)} more tokens are not in this file.`));
-      tokenTable(block, turn);
+      tokenTable(block, turn, run);
     }
     article.append(block);
   }

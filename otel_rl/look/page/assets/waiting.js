@@ -2,30 +2,33 @@
 
 import {canvasIn, chooseSteps, stepAxis, stepMarks, ticks} from "./canvas.js";
 import {decoded} from "./decode.js";
-import {byId, hint, make} from "./dom.js";
+import {hint, make, renewed} from "./dom.js";
 import {secondsText, wholeText} from "./numbers.js";
-import {change, nearestStep, view} from "./state.js";
 import {tableBehind} from "./tables.js";
 import {color} from "./theme.js";
 
 const MOST_ROWS = 420;
 
-export async function mountWaiting(data) {
-  const place = byId("draw-waiting");
-  if (data.ranks.length < 2) {
-    const text = data.ranks.length ? "One rank: nobody waits for another one." : "No phase of a rank was recorded.";
+export function mountWaiting(place, data, run) {
+  return renewed(place, data, ({ranks}) => JSON.stringify(ranks), (first) => {
+    if (first.ranks.length > 1) return cellsOfRanks(place, first, run);
+    const text = first.ranks.length ? "One rank: nobody waits for another one." : "No phase of a rank was recorded.";
     place.append(make("p", {class: "nothing"}, text));
-    return;
-  }
-  const cells = await decoded(data.cells);
+    return null;
+  });
+}
+
+async function cellsOfRanks(place, data, run) {
+  const {view} = run;
+  let cells = await decoded(data.cells), most = highest(cells);
   const box = make("div", {class: "drawing"});
+  const scale = make("div", {class: "scale"});
   const note = make("p", {class: "note"});
-  place.append(scaleOf(cells), box, note);
+  place.append(scale, box, note);
   const LEFT = 54, BOTTOM = 22;
   const per = Math.ceil(data.ranks.length / MOST_ROWS);
   const rows = Math.ceil(data.ranks.length / per);
   const tall = Math.max(1, Math.min(22, Math.floor(MOST_ROWS / rows)));
-  const most = highest(cells);
   const stepOf = (x) => Math.floor(view.first + ((x - LEFT) / (box.clientWidth - LEFT)) * (view.last - view.first + 1));
   const rowOf = (y) => Math.min(rows - 1, Math.max(0, Math.floor(y / tall)));
   const placeAt = (step) => Math.floor((step - data.first) / data.every);
@@ -39,7 +42,7 @@ export async function mountWaiting(data) {
     return cell;
   };
 
-  const canvas = canvasIn(box, () => rows * tall + BOTTOM, "Seconds by which each rank fell behind, by step", (context, width) => {
+  const {canvas, redraw} = canvasIn(box, () => rows * tall + BOTTOM, "Seconds by which each rank fell behind, by step", (context, width) => {
     const bottom = rows * tall;
     context.clearRect(0, 0, width, bottom + BOTTOM);
     const span = view.last - view.first + 1, room = width - LEFT;
@@ -67,20 +70,24 @@ export async function mountWaiting(data) {
     context.textBaseline = "middle";
     const labels = tall >= 11 ? data.ranks.keys() : ticks(0, rows - 1, 12, true);
     for (const row of labels) context.fillText(`rank ${data.ranks[row * per]}`, LEFT - 6, Math.max(6, row * tall + tall / 2));
-    stepAxis(context, LEFT, width, bottom);
-    stepMarks(context, (step) => LEFT + ((step - view.first) / span) * room, 0, bottom);
+    stepAxis(context, LEFT, width, bottom, view);
+    stepMarks(context, (step) => LEFT + ((step - view.first) / span) * room, 0, bottom, run);
     const chosen = view.role ? -1 : Math.floor(data.ranks.indexOf(view.rank) / per);
     if (chosen >= 0) {
       context.strokeStyle = color("chosen");
       context.lineWidth = 2;
       context.strokeRect(LEFT, chosen * tall - 1, room - 1, Math.max(3, tall));
     }
-  });
-  const notes = ["A rank that merely waits does not fall behind."];
-  if (data.every > 1) notes.push(`Each cell is the worst of ${data.every} steps.`);
-  if (per > 1) notes.push(`Each line is the worst of ${per} ranks.`);
-  if (data.of > data.ranks.length) notes.push(`The ${data.ranks.length} of ${data.of} ranks that fell behind most.`);
-  note.textContent = notes.join(" ");
+  }, run);
+  const words = () => {
+    const notes = ["A rank that merely waits does not fall behind."];
+    if (data.every > 1) notes.push(`Each cell is the worst of ${data.every} steps.`);
+    if (per > 1) notes.push(`Each line is the worst of ${per} ranks.`);
+    if (data.of > data.ranks.length) notes.push(`The ${data.ranks.length} of ${data.of} ranks that fell behind most.`);
+    note.textContent = notes.join(" ");
+    scale.replaceChildren("0 s behind", make("i", {class: "heat"}), `${secondsText(most)} or more`);
+  };
+  words();
 
   canvas.addEventListener("pointermove", (event) => {
     const row = rowOf(event.offsetY), step = stepOf(event.offsetX);
@@ -92,9 +99,9 @@ export async function mountWaiting(data) {
   });
   canvas.addEventListener("pointerleave", (event) => hint(event, null));
   chooseSteps(canvas, stepOf, (event) => {
-    const step = nearestStep(stepOf(event.offsetX));
-    change({step, rank: data.ranks[worst(rowOf(event.offsetY), placeAt(step))[0]], role: ""}, {enters: true});
-  });
+    const step = run.nearestStep(stepOf(event.offsetX));
+    run.change({step, rank: data.ranks[worst(rowOf(event.offsetY), placeAt(step))[0]], role: ""}, {enters: true});
+  }, run);
   tableBehind(place, "Seconds behind by rank", () => ({
     titles: ["rank", "worst in these steps", "mean"],
     rows: data.ranks.map((rank, row) => {
@@ -108,7 +115,13 @@ export async function mountWaiting(data) {
       }
       return [String(rank), count ? secondsText(most) : "", count ? secondsText(sum / count) : ""];
     }),
-  }));
+  }), run);
+  return async (newer) => {
+    [cells, data] = [await decoded(newer.cells), newer];
+    most = highest(cells);
+    words();
+    redraw();
+  };
 }
 
 /** The value that is darkest: one that few cells exceed, so that one bad step does not pale all others. */
@@ -121,8 +134,4 @@ function highest(cells) {
 function heat(share) {
   const [from, to] = [color("heat-low"), color("heat-high")].map((rgb) => rgb.match(/[\d.]+/g).map(Number));
   return `rgb(${from.slice(0, 3).map((low, i) => Math.round(low + (to[i] - low) * Math.sqrt(share))).join(",")})`;
-}
-
-function scaleOf(cells) {
-  return make("div", {class: "scale"}, "0 s behind", make("i", {class: "heat"}), `${secondsText(highest(cells))} or more`);
 }

@@ -1,0 +1,147 @@
+// One run on the page: first what is nearest to the verdict, the timeline last, since its data is behind all the rest.
+
+import {mountBrush, mountWhere} from "./brush.js";
+import {mountCurves} from "./curves.js";
+import {decoded} from "./decode.js";
+import {byId, make} from "./dom.js";
+import {mountKeys} from "./keys.js";
+import {wholeText} from "./numbers.js";
+import {evidenceOf, mountEngines, mountGoodput, mountMachines, mountMemory, mountTrajectories} from "./panels.js";
+import {mountPhases} from "./phases.js";
+import {mountSamples} from "./samples.js";
+import {color} from "./theme.js";
+import {mountTimeline} from "./timeline.js";
+import {mountWaiting} from "./waiting.js";
+
+/** Where something is drawn, the parts that it needs, and what draws it: `mount(place, data, run)`, all of them if several. */
+const DRAWINGS = [
+  ["brush", ["run"], mountBrush],
+  ["draw-curves", ["curves"], mountCurves],
+  ["draw-phases", ["phases"], mountPhases],
+  ["draw-waiting", ["waiting"], mountWaiting],
+  ["draw-memory", ["memory", "machines"], mountMemory],
+  ["draw-engines", ["engines"], mountEngines],
+  ["draw-machines", ["machines"], mountMachines],
+  ["draw-goodput", ["curves"], mountGoodput],
+  ["draw-memory", ["curves", "run"], evidenceOf("memory")],
+  ["draw-engines", ["curves", "run"], evidenceOf("engines")],
+  ["draw-data", ["curves", "run"], evidenceOf("data")],
+  ["draw-data", ["trajectories"], mountTrajectories],
+  ["draw-data", ["samples"], mountSamples],
+];
+const LAST = [["draw-timeline", ["timeline", "run"], timelineOf]];
+const RANGED = ["curves", "phases", "waiting", "memory"];
+
+/** Draws the parts of a run in the places that the page has for them, and again when they have changed. */
+export class RunParts {
+  #drawn = [];
+  #data = new Map();
+
+  /** @param dataOf Returns the data of a part. */
+  constructor(run, dataOf) {
+    this.run = run;
+    this.dataOf = dataOf;
+  }
+
+  /** Draw all parts but the timeline, and listen to the reader. */
+  async start() {
+    const {run} = this;
+    await this.#readAxis();
+    mountKeys(run);
+    run.stayAtTarget();
+    mountWhere(byId("where"), run);
+    await this.#mount(DRAWINGS);
+    for (const part of RANGED) sayRange(part, run);
+  }
+
+  /** Draw the timeline, whose data may be the largest; then gather the parts that have nothing. */
+  async finish() {
+    await this.#mount(LAST);
+    gatherEmpty();
+  }
+
+  /** Draw again what needs one of the parts that have changed. */
+  async update(changed) {
+    for (const part of changed) this.#data.delete(part);
+    if (changed.includes("run") || changed.includes("steps")) await this.#readAxis();
+    for (const {needs, drawing} of this.#drawn) {
+      if (needs.some((part) => changed.includes(part))) await drawing.update(await this.#read(needs));
+    }
+    this.run.announce();
+    gatherEmpty();
+  }
+
+  async #readAxis() {
+    const [run, {resumed, ...columns}] = await this.#read(["run", "steps"]);
+    const [steps, ended, seconds] = await Promise.all([columns.steps, columns.ended, columns.seconds].map(decoded));
+    this.run.grow({steps, ended, seconds, resumed, end: run.end});
+  }
+
+  async #mount(drawings) {
+    for (const [id, needs, mount] of drawings) {
+      const place = drawings.filter(([other]) => other === id).length > 1 ? byId(id).appendChild(make("div", {class: "draw"})) : byId(id);
+      this.#drawn.push({needs, drawing: await mount(place, await this.#read(needs), this.run)});
+    }
+  }
+
+  /** The data of one part, or of several. */
+  async #read(needs) {
+    for (const part of needs) if (!this.#data.has(part)) this.#data.set(part, this.dataOf(part));
+    const data = await Promise.all(needs.map((part) => this.#data.get(part)));
+    return needs.length > 1 ? data : data[0];
+  }
+}
+
+function timelineOf(place, [data, {origin}], run) {
+  const {view} = run;
+  const onSelect = ({step, rank, role}) => run.change({step: step ?? null, rank: rank ?? null, role: role ?? ""}, {enters: true});
+  const timeline = mountTimeline(place, data, {onSelect});
+  const ns = (seconds) => BigInt(origin) + BigInt(Math.round(seconds * 1e6)) * 1000n;
+  let asked = null, shown = "", theme = color("ink");
+  run.watch(place, () => {
+    const range = `${view.first} ${view.last}`;
+    if (asked !== run.asked && shown !== range) { // steps that came since then do not move the timeline: it follows them
+      const [first, last] = run.shownSeconds();
+      timeline.show({first_ns: ns(first), last_ns: ns(last)});
+    }
+    [asked, shown] = [run.asked, range];
+    if (theme !== color("ink")) timeline.theme();
+    theme = color("ink");
+    timeline.select({step: view.step, rank: view.rank, role: view.role});
+  });
+  run.announce();
+  return timeline.ready.then(() => ({update: ([newer]) => timeline.update(newer)}));
+}
+
+/** Parts that have nothing to show are one line together. */
+function gatherEmpty() {
+  const line = byId("nothing") ?? make("p", {class: "nothing", id: "nothing"});
+  const sections = [...document.querySelectorAll("main > section")];
+  const empty = sections.filter((part) => !part.querySelector("table, canvas, figure, input, ul, .finding-line"));
+  for (const part of sections) {
+    part.hidden = empty.includes(part);
+    for (const link of document.querySelectorAll("nav a")) if (link.hash.endsWith(`at=${part.id}`)) link.hidden = part.hidden;
+  }
+  line.replaceChildren("Nothing to show: ");
+  for (const part of empty) {
+    const reasons = [...part.querySelectorAll(".nothing")].map(({textContent}) => textContent).join(" ");
+    line.append(make("b", {}, part.querySelector("h2").textContent), reasons ? ` (${reasons.replace(/\.$/, "")})` : "", part === empty.at(-1) ? "." : ", ");
+  }
+  line.hidden = !empty.length;
+  if (!line.isConnected) document.querySelector("main").append(line);
+}
+
+/** Beside the title of a part: the steps that it shows. */
+function sayRange(part, run) {
+  const {axis, view} = run;
+  const title = byId(`${part}-title`);
+  if (!title) return;
+  const range = make("p", {class: "note", "data-drawn": true});
+  title.after(range);
+  const say = () => {
+    range.hidden = !axis.steps.length;
+    range.textContent = `steps ${wholeText(view.first)} to ${wholeText(view.last)}${run.isWhole ? "" : ` of ${wholeText(axis.first)} to ${wholeText(axis.last)}`}`;
+  };
+  run.watch(range, say);
+  say();
+}
