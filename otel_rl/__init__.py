@@ -15,11 +15,24 @@ from otel_rl import moved
 
 moved.install()
 
-__all__ = ["Run", "SettingsError", "attach", "carrier", "current", "init", "open_run", "open_runs", "report", "traced"]
+__all__ = [
+    "Run",
+    "SettingsError",
+    "attach",
+    "carrier",
+    "current",
+    "init",
+    "mark",
+    "open_run",
+    "open_runs",
+    "report",
+    "traced",
+]
 
 if TYPE_CHECKING:  # mypy would take any name of a module with `__getattr__` for one that exists
     from otel_rl.look.page.inline import report
     from otel_rl.look.reader.runs import open_run, open_runs
+    from otel_rl.recorder.archive.marking import mark
     from otel_rl.recorder.errors import SettingsError
     from otel_rl.recorder.trainer.current import current
     from otel_rl.recorder.trainer.propagation import attach, carrier
@@ -39,6 +52,10 @@ else:
             from importlib.metadata import version
 
             return version("otel-rl")
+        if name == "mark":
+            from otel_rl.recorder.archive.marking import mark
+
+            return mark
         if name in ("open_run", "open_runs", "report"):
             return _of_look(name)
         if name not in __all__:

@@ -27,12 +27,13 @@ class RunArgument(click.ParamType):  # type: ignore[type-arg] # generic for type
     """A run: its directory, a directory above it, or, below `OTEL_RL_DIR` (`runs`), its id, its name or `newest`.
 
     Of several runs of a directory or a name, the newest one is meant. With `several`, a directory means all of them.
+    With `exact`, several runs are an error.
     """
 
     name = "run"
 
-    def __init__(self, *, several: bool = False) -> None:
-        self._several = several
+    def __init__(self, *, several: bool = False, exact: bool = False) -> None:
+        self._several, self._exact = several, exact
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return the directory of the run. A file system that does not respond ends the process."""
@@ -40,7 +41,7 @@ class RunArgument(click.ParamType):  # type: ignore[type-arg] # generic for type
             return Path(value)
         results: list[Path | str] = []
         thread = threading.Thread(
-            target=lambda: results.append(directory_of(str(value), runs_directory())), daemon=True
+            target=lambda: results.append(directory_of(str(value), runs_directory(), exact=self._exact)), daemon=True
         )
         thread.start()
         thread.join(_RESPONDS_WITHIN_S)

@@ -20,8 +20,8 @@ from tests.processes import run, run_python
 _CONTEXT = click.Context(main)
 VERBS = [verb for name in main.list_commands(_CONTEXT) if isinstance(verb := main.get_command(_CONTEXT, name), Verb)]
 EXAMPLES = [example for verb in VERBS for example in verb.examples]
-_PROCESS = ("run", "demo", "mcp", "watch", "bridge", "stack", "token")
-"""Verbs that train, serve, or change this machine."""
+_PROCESS = ("run", "demo", "rm", "mcp", "watch", "bridge", "stack", "token")
+"""Verbs that train, serve, delete, or change this machine."""
 _DELIVERS = "agent newest --once"
 _SENDS = ("export newest --to wandb", "export newest --to tensorboard,mlflow")
 """Examples that end the process."""

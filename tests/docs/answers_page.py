@@ -20,6 +20,7 @@ from otel_rl.look.mcp.marked import MOST_BYTES as MOST_OF_TOOLS
 from otel_rl.look.mcp.search import Matches
 from otel_rl.look.terminal.listing import Listing
 from otel_rl.look.terminal.show import RunStatus, Statuses
+from otel_rl.look.verbs.tag import MarkedRuns
 from otel_rl.recorder.archive.autopsies import Autopsy
 from tests.docs.fields import meanings
 
@@ -30,6 +31,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "answers.md"
 SCHEMAS = PAGE.with_suffix("")
 COMMANDS: Mapping[str, type[msgspec.Struct]] = {
     "ls": Listing,
+    "tag": MarkedRuns,
     "top": Statuses,
     "why": Why,
     "compare": Comparison,

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from otel_rl.cli.extras import absent_package
 from otel_rl.cli.lines import StyledText, fit_line, line, safe, width
 from otel_rl.look.terminal import drawing, words
+from otel_rl.recorder.archive.marks import Marks
 from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.archive.runs import place_of, places_of
 from otel_rl.recorder.convert.cells import fit, right
@@ -46,6 +47,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     id: str  # identity of the run
     project: str  # its project
     name: str  # its display name
+    marks: Marks  # the tags and notes that people gave it
     state: State  # its state
     reason: str  # why it is in this state; of a live one, what it lacks
     last_unix_nano: int  # its last sign of life; 0 if there is none
@@ -143,6 +145,7 @@ def listed(run: RunPresent, facts: Facts | None = None) -> Listed:
         id=run.id,
         project=run.project,
         name=run.name,
+        marks=run.marks,
         state=run.state,
         reason=run.reason,
         last_unix_nano=run.last_unix_nano,
@@ -173,6 +176,7 @@ def table(runs: Sequence[RunPresent], cells: int, at: int, facts: Mapping[str, F
         ),
         _column("STATE", [_state(run, known.get(run.path)) for run in runs]),
         _column("STEPS", [StyledText(steps_of(run)) for run in runs], is_number=True),
+        _column("TAGS", [StyledText(safe(", ".join(run.marks.labels))) for run in runs], max(8, cells // 5)),
         _column("SEEN", [StyledText(words.last_seen(run.last_unix_nano, at), "dim") for run in runs], is_number=True),
     ]
     if facts is None or cells >= _WIDE:

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     examples={"ls": "all runs in OTEL_RL_DIR (runs)", "ls --json": "the same, for programs"},
 )
 @click.argument("directories", metavar="[RUN]...", nargs=-1, type=RunArgument(several=True))
+@click.option("--all", "with_archived", is_flag=True, help="Also those that `otel-rl tag --archive` has hidden.")
 @shows
-def ls(directories: tuple[Path, ...], *, output: Output) -> None:
+def ls(directories: tuple[Path, ...], *, with_archived: bool, output: Output) -> None:
     """List the runs in OTEL_RL_DIR (runs), the one with the last sign of life first.
 
     RUN is a run directory, a directory of runs, or the id or the name of a run.
@@ -32,9 +33,12 @@ def ls(directories: tuple[Path, ...], *, output: Output) -> None:
 
     places = directories or (runs_directory(),)
     at = time.time_ns()
-    runs = runs_below(places, at)
+    every = runs_below(places, at)
+    runs = [run for run in every if with_archived or not run.marks.archived]
     if not runs and not output.is_json():
         where = ", ".join(map(str, places))
+        if every:
+            raise click.ClickException(f"all runs in {where} are archived; to see them: otel-rl ls --all")
         raise click.ClickException(f"no run in {where}; record one with: otel-rl demo, or: otel-rl run -- COMMAND")
     facts = facts_by_path(runs, at)
     runs = agreeing(runs, facts, at)

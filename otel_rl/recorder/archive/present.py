@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from otel_rl.recorder.archive.marks import Marks
 from otel_rl.recorder.archive.now import DeviceNow, ExporterNow, ProcessNow, Progress, Wait, progress_of, read_now
 from otel_rl.recorder.archive.reports import extent_of, signs_of
 from otel_rl.recorder.facts.outcome import RunExtent, outcome_sentence
@@ -27,6 +28,7 @@ class RunPresent(msgspec.Struct, frozen=True, kw_only=True):
     id: str  # identity of the run
     project: str  # its project
     name: str  # its display name
+    marks: Marks = Marks()  # the tags and notes that people gave it
     state: State = "empty"  # its state
     reason: str = ""  # why it is in this state; of a live one, what it lacks; empty if there is nothing to say
     lacks: Lack = ""  # what it lacks while it goes on, as `otel_rl.recorder.facts.standing.Standing` has it
@@ -87,6 +89,7 @@ def stands(place: Place, state: Standing, extent: RunExtent, at: int) -> RunPres
         id=place.id,
         project=place.project,
         name=place.name,
+        marks=place.marks,
         state=state.state,
         reason=state.reason,
         lacks=state.lacks,

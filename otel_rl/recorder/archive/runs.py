@@ -13,6 +13,7 @@ import msgspec
 
 from otel_rl.recorder.archive import files
 from otel_rl.recorder.archive.files import MACHINE_FILE, ROWS_FILE
+from otel_rl.recorder.archive.marks import Marks, marks_of
 from otel_rl.recorder.archive.tables import TABLES
 from otel_rl.recorder.directory.parts import ARCHIVE
 from otel_rl.recorder.errors.occasional import Occasional
@@ -43,7 +44,9 @@ class Place(NamedTuple):
     path: Path  # where it is
     id: str  # the id of the run; empty if it is unknown
     project: str  # the project; if it is unknown, the name of the directory above
-    name: str  # the name of the run; if it is unknown, that of the directory
+    name: str  # the name that somebody gave it, or that it began with, or that of the directory
+    first_name: str  # the name that it began with; empty if it is unknown
+    marks: Marks  # its marks
 
 
 def place_of(path: str | os.PathLike[str]) -> Place:
@@ -56,8 +59,9 @@ def place_of(path: str | os.PathLike[str]) -> Place:
     if not _is_run(directory):
         raise FileNotFoundError(f"{directory} is not a run directory: it has none of {', '.join(_SIGNS)}")
     manifest = read_shown_json(directory / _MANIFEST, _Manifest, directory) or _Manifest()
-    real = directory.resolve()
-    return Place(directory, manifest.id, manifest.project or real.parent.name, manifest.name or real.name)
+    real, marks = directory.resolve(), marks_of(directory)
+    name = marks.name or manifest.name or real.name
+    return Place(directory, manifest.id, manifest.project or real.parent.name, name, manifest.name, marks)
 
 
 def places_of(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Place]:
@@ -82,15 +86,18 @@ def places_of(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     return list(places.values())
 
 
-def directory_of(name: str, parent: Path) -> Path | str:
+def directory_of(name: str, parent: Path, *, exact: bool = False) -> Path | str:
     """Return the directory of a run, or why there is none; of several runs of a directory or a name, the newest one.
 
     Args:
         name: A run directory or a directory of runs, or the id or the name of a run, or `NEWEST`.
         parent: The directory in which runs are looked for by id and name.
+        exact: If true, several runs are a reason against it.
     """
     place = Path(name)
     try:
+        if place.is_dir() and exact:
+            return place.absolute() if _is_run(place) else f"{name} is not a run directory; name one run"
         if place.is_dir():
             return _newest(_runs_below(place)) or place  # the reader says what such a directory lacks
         runs = _runs_below(parent)
@@ -100,7 +107,10 @@ def directory_of(name: str, parent: Path) -> Path | str:
     if len(same) > 1:
         places = ", ".join(sorted(str(run.path) for run in same))
         return f"{name} is the id of {len(same)} runs; give one of the directories: {places}"
-    newest = _newest(runs if name == NEWEST else same or [run for run in runs if run.name == name])
+    same = same or [run for run in runs if run.name == name] or [run for run in runs if run.first_name == name]
+    if exact and len(same) > 1:
+        return f"{name} is the name of {len(same)} runs; give one of the ids: {', '.join(run.id for run in same)}"
+    newest = _newest(runs if name == NEWEST else same)
     if newest is None and name == NEWEST:
         return f"no run in {parent}; record one with: otel-rl demo, or: otel-rl run -- COMMAND"
     return newest or f"{name} is not a directory, and no run in {parent} has this id or name; to see them: otel-rl ls"

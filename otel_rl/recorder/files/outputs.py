@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from otel_rl.recorder.files.modes import PUBLIC
+from otel_rl.recorder.files.own_directory import OwnDirectory
 from otel_rl.recorder.files.own_files import ForeignError, check_own
 
 if TYPE_CHECKING:
@@ -38,6 +40,20 @@ def place_for(run: Path, name: str) -> Path:
             f"{place} is a link, through which nothing is written: remove it, or give another: -o", place
         )
     return place
+
+
+def write_into(run: Path, name: str, content: bytes) -> None:
+    """Replace a file in a run directory of this user in one step; those read it who can read the directory.
+
+    Raises:
+        ForeignError: Another user made the directory or can write it, or there is a link at the place.
+        OSError: It cannot be written.
+    """
+    with OwnDirectory(run.resolve(), PUBLIC.directory, makes=False) as directory:
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.stat(name, dir_fd=directory.fd, follow_symlinks=False).st_mode):
+                raise ForeignError(f"{run / name} is a link, or no file: remove it", run / name)
+        directory.write(name, content, os.fstat(directory.fd).st_mode & 0o666)
 
 
 def check_target(run: Path, *, apart: frozenset[str]) -> None:

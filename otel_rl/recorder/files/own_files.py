@@ -130,18 +130,19 @@ def read_found(path: Path) -> bytes:
         return _content(file, path, _MOST_BYTES)
 
 
-def read_shown(path: Path, below: Path | None = None) -> bytes:
+def read_shown(path: Path, below: Path | None = None, most: int = _MOST_SHOWN_BYTES) -> bytes:
     """Return the content of a file that is only shown, so that anybody may have written it.
 
     Args:
         path: Where it is.
         below: The directory, such as that of a run, in which it must be, and not behind a link in there.
+        most: The largest number of bytes.
 
     Raises:
         OSError: It cannot be read, is not a regular file, or is too large.
     """
     with open_regular(path, below=below) as file:
-        return _content(file, path, _MOST_SHOWN_BYTES)
+        return _content(file, path, most)
 
 
 def _check_regular(status: os.stat_result, path: Path) -> None:

@@ -1,0 +1,57 @@
+"""`otel-rl rm`: delete runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from otel_rl.cli.commands import Verb
+from otel_rl.cli.output import say
+from otel_rl.cli.runs import RunArgument
+from otel_rl.recorder.archive.removal import RefusedError, RunContent, content_of, remove
+from otel_rl.recorder.facts import wording
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MOST_ENTRIES = 6
+
+
+@click.command(
+    cls=Verb,
+    section="operate",
+    short_help="Delete runs, after a question.",
+    examples={"rm newest": "the newest run", "rm baseline --yes": "the run with this name or id, unasked"},
+)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunArgument(exact=True))
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def rm(runs: tuple[Path, ...], *, yes: bool) -> None:
+    """Delete the directories of runs with everything in them, after a question that has their size and content.
+
+    RUN is a run directory, or the id or the name of one run. A run that goes on is refused, and so are a directory of
+    somebody else, a link, and what is not a run directory. Links in a run are deleted, and what they lead to stays.
+    Runs in trackers stay too. To hide a run from lists instead: otel-rl tag RUN --archive.
+    """
+    runs = tuple(dict.fromkeys(runs))
+    try:
+        contents = [content_of(run) for run in runs]
+        for content in contents:
+            say(f"{content.title} in {content.path}: {_described(content)}")
+        size = wording.memory(sum(content.size for content in contents))
+        if not yes:
+            click.confirm(f"Delete {wording.count(len(runs), 'run')}, {size}?", abort=True)
+        for run in runs:
+            remove(run)
+    except (RefusedError, BlockingIOError) as error:
+        raise click.ClickException(str(error)) from error
+    say(f"deleted {wording.count(len(runs), 'run')}, {size}")
+
+
+def _described(content: RunContent) -> str:
+    """Return the size of a run, its largest entries, and what was not delivered."""
+    entries = [f"{name} {wording.memory(size)}" for name, size in content.entries[:_MOST_ENTRIES]]
+    if more := len(content.entries) - len(entries):
+        entries.append(f"{more} more")
+    lacks = [f"{name} lacks {wording.count(count, 'item')} of it" for name, count in content.undelivered]
+    return "; ".join((f"{wording.memory(content.size)}: {', '.join(entries)}", *lacks))
