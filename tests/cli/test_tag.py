@@ -78,6 +78,15 @@ def test_the_name_on_screens(arguments: tuple[str, ...], run: Path) -> None:
     assert '"name":"baseline"' not in shown
 
 
+def test_the_name_for_readers(run: Path) -> None:
+    """It is that of the run, and a column of all tables of several."""
+    otel_rl.mark(run, name="best")
+    names = otel_rl.open_runs([run]).sql("SELECT DISTINCT run_name FROM rows")["run_name"]
+
+    assert otel_rl.open_run(run).place.name == "best"
+    assert names.tolist() == ["best"]
+
+
 def test_the_name_in_the_report(run: Path) -> None:
     """It is in the title."""
     otel_rl.mark(run, name="best")

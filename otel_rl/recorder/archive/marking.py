@@ -31,8 +31,8 @@ def mark(
 ) -> Marks:
     """Change the marks of a run, which all screens, exports and trackers use from then on; return all of its marks.
 
-    Arguments that are not given change nothing. Of two processes that mark a run at once, both are heard; on a file system that
-    machines share, only those of one machine.
+    Arguments that are not given change nothing. Two processes at once lose nothing of each other; on a file system that
+    machines share, this holds for those of one machine.
 
     Args:
         run: The run directory.
