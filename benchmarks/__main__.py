@@ -56,7 +56,13 @@ _ON_REQUEST = {
 }  # they take too long
 
 
-_VARIANTS = ("verdicts_plain", "verdicts_loaded", "verdicts_plain_loaded")
+_VARIANTS = tuple(
+    f"verdicts{part}{form}{load}"
+    for part in ("", "_sealed", "_all")
+    for form in ("", "_plain")
+    for load in ("", "_loaded")
+    if part or form or load
+)
 """Sections of `RESULTS.md` that options make."""
 
 
@@ -77,6 +83,7 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="NAME,…", help="`verdicts`: these scenarios alone")
     parser.add_argument("--plain", action="store_true", help="`verdicts`: without any calls but `init` and `log`")
     parser.add_argument("--load", type=int, default=0, metavar="N", help="`verdicts`: busy processes at the same time")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="`verdicts`: scenarios at the same time")
     arguments = parser.parse_args()
     names = arguments.names or [name for name in _BENCHMARKS if name not in _ON_REQUEST]
     unknown = [name for name in names if name not in _BENCHMARKS]
@@ -93,13 +100,14 @@ def main() -> None:
         options = {
             "kills": {**counts, "trackers": arguments.trackers.split(",")},
             "limits": {"cut": arguments.cut},
-            "verdicts": {one: getattr(arguments, one) for one in ("part", "only", "plain", "load")},
+            "verdicts": {one: getattr(arguments, one) for one in ("part", "only", "plain", "load", "jobs")},
         }
         measured = importlib.import_module(_BENCHMARKS[name]).measure(**options.get(name, {}))
         result = tables.Result(machine.conditions(before), measured)
         tables.show(result)
         section = name
         if name == "verdicts":
+            section += "" if arguments.part == "open" else f"_{arguments.part}"
             section += ("_plain" if arguments.plain else "") + ("_loaded" if arguments.load else "")
         if not arguments.only:
             tables.save({section: result}, [*_BENCHMARKS, *_VARIANTS])

@@ -1,6 +1,7 @@
 """How often otel-rl names the cause of trouble in labelled scenarios, and accuses healthy programs.
 
-Run with `python -m benchmarks verdicts`, on request only, since each scenario takes 10 to 80 s.
+Run with `python -m benchmarks verdicts`, on request only, since each scenario takes 10 to 80 s. `--jobs N` runs N
+scenarios at the same time; most of their time is waiting, but each is a load for the others.
 `VERDICTS_DIR=DIRECTORY` keeps there what was said.
 """
 
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,14 +37,16 @@ _NOTE = (
 )
 
 
-def measure(*, part: Part = "open", only: str = "", plain: bool = False, load: int = 0) -> list[Table]:
+def measure(*, part: Part = "open", only: str = "", plain: bool = False, load: int = 0, jobs: int = 1) -> list[Table]:
     """Return grades by kind, and what was said in each scenario that was not right."""
     chosen = [one for one in catalogue.of("all" if only else part) if not only or one.name in only.split(",")]
     form: Form = "plain" if plain else "calls"
-    with tempfile.TemporaryDirectory() as temporary, _busy(load):
+    with tempfile.TemporaryDirectory() as temporary, _busy(load), ThreadPoolExecutor(jobs) as pool:
         place = Path(os.environ.get("VERDICTS_DIR", temporary))
-        grades = [_tried(scenario, form, place / f"{scenario.name}-{form}") for scenario in chosen]
-    how = f"{'without any calls' if plain else 'with the recommended calls'}, {load} busy processes at the same time"
+        places = [place / f"{scenario.name}-{form}" for scenario in chosen]
+        grades = list(pool.map(_tried, chosen, [form] * len(chosen), places))
+    calls = "without any calls" if plain else "with the recommended calls"
+    how = f"{calls}, {jobs} scenarios and {load} busy processes at the same time"
     return [_by_kind(chosen, grades, f"Scenarios of the part {part}, {how}"), _deviations(grades)]
 
 
