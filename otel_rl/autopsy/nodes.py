@@ -48,6 +48,11 @@ class Node(NamedTuple):
         return self.now.phases[-1].name if self.now.phases else self.now.ended_phase
 
     @property
+    def takes(self) -> str:
+        """The thing whose time is usual or not: its phase, or the time to the next step that it names in `log`."""
+        return self.phase or "the step"
+
+    @property
     def since(self) -> int:
         """When it began its innermost phase, or recorded something last, in Unix nanoseconds; 0 if that is unknown."""
         if self.now is None:

@@ -145,7 +145,7 @@ def evidence_of(nodes: Iterable[Node], machines: Sequence[MachineSeen], nows: Se
             step = "outside of any step" if node.now.step is None else f"in step {node.now.step:,}"
             yield f"{node.name}: {step}, recorded something last {_ago(node.now.last_unix_nano, at)} ago"
             if unusual := node.unusual(at):
-                yield f"{node.name}: {node.phase} takes {unusual}"
+                yield f"{node.name}: {node.takes} takes {unusual}"
         if seen is not None and (kernel := seen.kernel) is not None:
             facts = [f"state {kernel.state}", kernel.wchan, kernel.syscall, f"{wording.percent(kernel.busy)} of a CPU"]
             yield f"{node.name}: process {seen.pid}, {', '.join(filter(None, facts))}"

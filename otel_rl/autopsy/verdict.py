@@ -108,7 +108,7 @@ def _unusual(cause: _Cause, graph: Graph, at: int) -> str:
     """Return how unusual the time of a rank is that a cause holds up, as a sentence; empty if it is not."""
     nodes = [graph.nodes[key] for key in (*sorted(cause.waiters), *cause.end.who)]
     known = ((node, node.unusual(at)) for node in nodes)
-    return next((f"{wording.capitalized(node.phase)} takes {how}." for node, how in known if how), "")
+    return next((f"{wording.capitalized(node.takes)} takes {how}." for node, how in known if how), "")
 
 
 def _is_only_slow(cause: _Cause, graph: Graph) -> bool:
@@ -163,7 +163,7 @@ def _but_unusual(nodes: Sequence[Node], at: int) -> str:
     """Return how unusual the time of a rank is that works, as a sentence; empty if it is not."""
     return next(
         (
-            f" {wording.capitalized(node.name)} {node.activity.text}{at_place(node)}: {node.phase} takes {how}."
+            f" {wording.capitalized(node.name)} {node.activity.text}{at_place(node)}: {node.takes} takes {how}."
             for node in nodes
             if (how := node.unusual(at))
         ),

@@ -13,7 +13,7 @@ from otel_rl.analysis import Basis, LoopTurn
 from otel_rl.export import Event, Hang, Item
 from otel_rl.recorder.agent.steps.reduce import Reducer
 from otel_rl.recorder.journal.record_events import Lost
-from otel_rl.recorder.journal.records import SpanEnded, SpanStarted, StepStarted
+from otel_rl.recorder.journal.records import Logged, Record, SpanEnded, SpanStarted, StepStarted
 from otel_rl.recorder.settings.settings import AgentSettings
 from otel_rl.semconv.vocabulary import Vocabulary
 from tests.recorder.agent.reducing import S, feed, reducing, started
@@ -214,3 +214,42 @@ def test_a_rank_that_starts() -> None:
 
     assert looked(stalls, 0, 1800) == []
     assert [one.name for one in looked(stalls, 1800, 1802)] == ["rl.phase.stalled"]
+
+
+def named(at: float, step: int) -> Logged:
+    """Return a value that is logged for a step, at a second."""
+    return Logged(step, int(at * S), {"reward": 1.0})
+
+
+def fed(*records: tuple[str, Record]) -> HangWatchAnalysis:
+    """Return the watch after records, each with its journal."""
+    reducer = reducing()
+    stalls = watching(reducer)
+    for name, record in records:
+        for handler in [stalls.handlers()[type(record)]] if type(record) in stalls.handlers() else []:
+            handler(name, reducer.state.journals[name], record)
+        feed(reducer, name, record)
+    return stalls
+
+
+def test_a_rank_that_only_logs() -> None:
+    """It is late as one that marks steps: the steps that it names say how long one takes."""
+    stalls = fed(("rank0", started()), *(("rank0", named(0.2 * number, number)) for number in range(5)))
+    events = looked(stalls, 1, 20)
+
+    assert [event.name for event in events] == ["rl.phase.stalled"]
+    assert events[0].attributes["rl.stall.usual"] == pytest.approx(0.2)
+    assert stalls.now()["usual"] == {"rank0": pytest.approx(0.2)}
+
+
+def test_a_rank_that_has_named_one_step() -> None:
+    """Nobody knows how long a step takes: it may take as long as a start."""
+    assert looked(fed(("rank0", started()), ("rank0", named(0, 0))), 1, 1790) == []
+
+
+def test_a_rank_that_leaves_logging_to_another_one() -> None:
+    """Nothing is known of where it is, so it neither hangs nor excuses the one that logs."""
+    ranks = [("rank0", started(local=2)), ("rank1", started(1, local=2))]
+    (event,) = looked(fed(*ranks, *(("rank0", named(number, number)) for number in range(5))), 5, 1700)
+
+    assert (event.rank, event.attributes["rl.stall.scope"]) == (0, "job")

@@ -21,6 +21,7 @@ from otel_rl.recorder.agent.steps.state import is_remote, machine_of
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.facts import wording
 from otel_rl.recorder.facts.signs import Stalled
+from otel_rl.recorder.journal.records import Logged, Observed
 from otel_rl.semconv import registry
 from otel_rl.semconv.phase_categories import is_wait
 
@@ -38,7 +39,7 @@ _NS = 1_000_000_000
 _EVERY_S, _AT_ONCE = 1.0, 500
 """Seconds between two looks; with more than 500 processes it is more, because each takes about 10 µs."""
 _STARTS_S = 1800.0
-"""Seconds that a rank may take to its first step, or between two records if it marks no steps."""
+"""Seconds that a rank may take to its first step, or to the second one that it names in `log`."""
 _MOST_SHOWN = 64
 _MOST_MEASURED = 32
 """Processes whose work is measured in one look: each takes about a millisecond."""
@@ -64,15 +65,21 @@ class HangWatchAnalysis(Analysis):
         self._looked_at = -math.inf
         self._hangs: dict[str, Hang] = {}  # those that last, by journal
         self._recorder = RecorderProcesses()
+        self._rows: dict[str, int] = {}  # when each rank that marks no steps logged for its step first
         self._generated, self._generated_at = 0.0, 0  # tokens of the engines so far, and when they became more
 
     def handlers(self) -> Mapping[type, Handler]:
-        """Take the ends of phases and steps."""
-        return {SpanLeft: self._leave_span, StepLeft: self._leave_step}
+        """Take the ends of phases and steps, and the values of those that mark no steps."""
+        return {SpanLeft: self._leave_span, StepLeft: self._leave_step, Logged: self._log, Observed: self._log}
 
     def now(self) -> Mapping[str, object]:
-        """Return the processes that do not go on, and the usual times of the phases that processes are in."""
-        return {"stalled": self.shown(), "usual": self._watch.usual}
+        """Return the processes that do not go on, and the usual times of the phases or rows that processes are in."""
+        usual = {
+            name: seconds
+            for name, phase, seconds in self._watch.usual
+            if phase or (name in self._rows and not self.basis.state.journals[name].uses_steps)
+        }
+        return {"stalled": self.shown(), "usual": usual}
 
     def snapshot(self) -> OpenHangs:
         """Return the verdicts that stand, and the hangs that last."""
@@ -145,6 +152,14 @@ class HangWatchAnalysis(Analysis):
         if moment.seconds is not None and moment.record.error is None:
             self._usual.learn((journal.started.role, "", ""), moment.seconds)
 
+    def _log(self, name: str, journal: Journal, record: Logged | Observed) -> None:
+        """Learn the time from one step to the next of a rank that only names them in `log`."""
+        if journal.uses_steps or journal.started.role or record.step == journal.position:
+            return
+        if (before := self._rows.get(name)) is not None:
+            self._usual.learn(("", "", ""), max(0, record.time - before) / _NS)
+        self._rows[name] = record.time
+
     def _news(self, now: int) -> list[Hang]:
         """Return the hangs that began, changed or ended since the last look."""
         known = self.basis.state.journals
@@ -212,9 +227,9 @@ class HangWatchAnalysis(Analysis):
             place = ProcessPlace(progress, span.name, span.part, span.time)
             progressed = max(journal.last_time, self._generated_at if self._samples(span.name) else 0)
             return LiveProcess(name, role, place, progressed, arrived=self._arrived(name, journal))
-        if role:
-            return None  # it waits for work
-        has_begun = journal.uses_steps and (step >= 0 or journal.step_ended_at > 0)
+        if role or (self._rows and not journal.takes_part):
+            return None  # it waits for work, or leaves logging to another rank
+        has_begun = (step >= 0 or journal.step_ended_at > 0) if journal.uses_steps else journal.has_moved
         place = ProcessPlace(progress, "", "", journal.last_time)
         deadline = None if has_begun else _STARTS_S
         return LiveProcess(name, role, place, journal.last_time, deadline, self._arrived(name, journal))

@@ -149,10 +149,10 @@ class HangWatch:
         return [one.verdict for one in self._followed.values() if one.verdict is not None]
 
     @property
-    def usual(self) -> dict[str, float]:
-        """The usual time in seconds of the phase that each process is in, as far as it has ended before."""
-        followed = ((name, one.usual.seconds) for name, one in self._followed.items() if one.process.place.phase)
-        return {name: seconds for name, seconds in followed if seconds is not None}
+    def usual(self) -> list[tuple[str, str, float]]:
+        """Each process, its phase, and the usual time of that, or of a step, in seconds, if it ended before."""
+        followed = ((name, one.process.place.phase, one.usual.seconds) for name, one in self._followed.items())
+        return [(name, phase, seconds) for name, phase, seconds in followed if seconds is not None]
 
     def restore(self, verdicts: Iterable[HangVerdict]) -> None:
         """Continue with the verdicts of an earlier watch, as far as the first look finds them still true."""

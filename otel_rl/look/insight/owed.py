@@ -16,7 +16,7 @@ from otel_rl.recorder.facts.unusual import how_unusual, is_unusual
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from otel_rl.recorder.archive.now import PhaseNow, ProcessNow
+    from otel_rl.recorder.archive.now import ProcessNow
     from otel_rl.recorder.archive.present import RunPresent
     from otel_rl.recorder.archive.runs import Place
 
@@ -55,26 +55,32 @@ def owed(place: Place, at: int | None = None) -> Owed:
 
 
 def unusual_phases(present: RunPresent) -> list[str]:
-    """Return which ranks of a run that goes on are far longer in a phase than usual: one sentence for each phase."""
+    """Return which ranks of a run that goes on are far longer in a phase than usual: one sentence for each phase.
+
+    A rank that marks neither steps nor phases is where it logged last.
+    """
     phases: dict[str, ProcessNow] = {}
     for process in present.processes if not present.is_over and not present.lacks else ():
-        if process.outcome is None and not process.role and process.phases:
-            phase = process.phases[-1]
-            if is_unusual(_age(phase, present.at), process.usual_s):
-                phases.setdefault(phase.name, process)
+        if process.outcome is None and not process.role and is_unusual(_age(process, present.at), process.usual_s):
+            phases.setdefault(_phase(process), process)
     return [_unusual(process, present.at) for process in phases.values()]
 
 
 def _unusual(process: ProcessNow, at: int) -> str:
-    phase = process.phases[-1]
-    age = _age(phase, at)
+    age = _age(process, at)
     how = how_unusual(age, process.usual_s)
-    who = wording.capitalized(process_name(process.role, process.rank))
-    return f"{who} is in {phase.name} for {wording.seconds(age)}, {how}."
+    who, phase = wording.capitalized(process_name(process.role, process.rank)), _phase(process)
+    does = f"is in {phase}" if phase else "has recorded nothing"
+    return f"{who} {does} for {wording.seconds(age)}, {how}."
 
 
-def _age(phase: PhaseNow, at: int) -> float:
-    return max(0, at - phase.started_unix_nano) / 1e9
+def _phase(process: ProcessNow) -> str:
+    return process.phases[-1].name if process.phases else ""
+
+
+def _age(process: ProcessNow, at: int) -> float:
+    since = process.phases[-1].started_unix_nano if process.phases else process.last_unix_nano
+    return max(0, at - since) / 1e9
 
 
 def _opening(present: RunPresent, waits: Sequence[Wait], *, is_live: bool) -> Iterator[str]:
