@@ -45,6 +45,8 @@ _ENTRIES = ("<module>", "main")
 """Functions from which everything is called."""
 _OF_OTHERS: tuple[ActivityKind, ...] = ("collective", "request", "data", "child", "file", "sleep", "busy")
 """The activities of another thread that say more than that the main thread waits for it."""
+_HANDLES = re.compile(r"(\A|/)(socketserver|http/server|werkzeug/serving|cheroot/server|grpc/_server)\.py\Z")
+"""Files of libraries in whose threads a server works on requests."""
 _NAMED = re.compile(r"(site-packages|dist-packages|lib/python3\.\d+|<frozen)")
 _LOCKED = re.compile(r"^(with\b.*|.*\.acquire\(.*)")
 _CALLS: tuple[tuple[ActivityKind, str, str, str], ...] = (
@@ -125,6 +127,8 @@ def activity_of(process: ProcessSeen) -> Activity:
         where = f" ({kernel.wchan})" if kernel.wchan else ""
         return Activity("disk", f"waits for a device or a file system{where}", place)
     own = thread_activity(main, _of_main(process, kernel), moves=process.moves)
+    if own.kind == "loop" and process.rank < 0 and (held := _held_request(process)) is not None:
+        return held
     if own.kind in ("thread", "queue", "lock", "loop"):
         others = [thread_activity(other, other.kernel, moves=other.moves) for other in process.threads[1:]]
         for kind in ("collective",) if process.rank >= 0 else _OF_OTHERS:
@@ -132,6 +136,16 @@ def activity_of(process: ProcessSeen) -> Activity:
                 if other.kind == kind and not (own.kind == "lock" and kind == "file"):
                     return other._replace(text=f"{other.text}, in another thread")
     return own
+
+
+def _held_request(process: ProcessSeen) -> Activity | None:
+    """Return what a server does that waits while it works on a request; `None` if no thread is seen to do so."""
+    for thread in process.threads[1:]:
+        if any(_HANDLES.search(frame.file) for frame in thread.frames):
+            activity = thread_activity(thread, thread.kernel, moves=thread.moves)
+            if activity.kind in ("lock", "queue", "thread"):
+                return activity._replace(text=f"{activity.text} while it works on a request, in another thread")
+    return None
 
 
 def _of_main(process: ProcessSeen, kernel: Kernel) -> Kernel:

@@ -177,7 +177,8 @@ def _served(endpoint: EndpointSeen, serves: Node) -> Node:
     activity = _engine(endpoint)
     if endpoint.error:
         activity = serves.activity._replace(call="silent")
-    process = serves.name if serves.seen is None or serves.seen.parent else f"process {serves.seen.pid}"
+    own = serves.name.partition(" at ")[0]  # the URL says where
+    process = own if serves.seen is None or serves.seen.parent else f"process {serves.seen.pid}"
     name = f"engine {endpoint.url} ({process})"
     return serves._replace(name=name, activity=activity, endpoint=endpoint)
 
@@ -207,8 +208,6 @@ def _unless_it_drops(activity: Activity, now: ProcessNow | None, at: int) -> Act
 
 
 def _name(process: ProcessSeen, parent: str, machine: MachineSeen) -> str:
-    if parent:
-        return f"child process {process.pid} of {parent}"
     port = next(
         (
             connection.peer
@@ -218,6 +217,8 @@ def _name(process: ProcessSeen, parent: str, machine: MachineSeen) -> str:
         ),
         "",
     )
+    if parent:
+        return f"child process {process.pid} of {parent}{f' at {port}' if port else ''}"
     served = f"the server at {port}" if port else f"process {process.pid}"
     return f"{served} ({process.command[:_MOST_COMMAND].strip()})" if process.command else served
 

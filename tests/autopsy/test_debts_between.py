@@ -137,3 +137,32 @@ def test_an_endpoint_and_its_process_are_one(error: str, is_child: bool) -> None
         assert "restart" not in found.advice
     else:
         assert found.kind == "silent"
+
+
+def _server(*threads: Thread) -> ProcessSeen:
+    """Return a child of rank 0 that serves requests."""
+    accepts = waits_in("selectors", "select", "serve.py:9 (serve)")
+    return ProcessSeen(pid=7, parent=100, kernel=Kernel(state="S", syscall="poll"), threads=(accepts, *threads))
+
+
+def _asked_server(*threads: Thread) -> str:
+    asks = seen(0, waits_in("socket", "readinto"), connections=(ConnectionSeen(peer="127.0.0.1:8000", pid=7),))
+    return verdict_of([machine(asks, _server(*threads))], [now((0, "", "generate"))], AT).sentence
+
+
+def test_a_server_that_holds_a_request() -> None:
+    """Its thread that works on the request says more than the one that waits for connections; its port is named."""
+    handler = Frame("/usr/lib/python3.11/socketserver.py", 691, "process_request_thread")
+    waits = waits_in("threading", "wait", "serve.py:5 (wait_until_resumed)")
+
+    assert _asked_server(Thread((*waits.frames, handler))) == (
+        "Child process 7 of rank 0 at 127.0.0.1:8000 has not answered: it waits for an event or a condition while it "
+        "works on a request, in another thread at serve.py:5 (wait_until_resumed); rank 0 waits for it."
+    )
+
+
+def test_a_server_whose_scheduler_idles() -> None:
+    """A thread that works on no request waits by design."""
+    idles = waits_in("threading", "wait", "serve.py:3 (schedule)")
+
+    assert "it waits in its event loop at serve.py:9 (serve)" in _asked_server(idles)

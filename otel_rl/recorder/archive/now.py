@@ -99,9 +99,7 @@ class ProcessNow(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None  # how it ended; `None` while it runs
     error: str = ""  # the error that ended it; empty if there was none
     last: tuple[PhaseTime, ...] = ()  # where the time of its last step went, the longest phase first
-    usual_s: float | None = (
-        None  # median time in seconds of its phase, or of a step that it only logs; `None` if unknown
-    )
+    usual_s: float | None = None  # median seconds of its phase, or of a step that it only logs; `None` if unknown
     dropped: dict[str, int] = {}  # the trajectories that it dropped by reason, since it began a step or trained on some
     dropped_unix_nano: int = 0  # when it dropped some last
     ended_unix_nano: int | None = None  # when it ended; `None` while it runs
