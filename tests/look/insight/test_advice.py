@@ -243,7 +243,7 @@ def test_ranks_without_values(tmp_path: Path) -> None:
 
 
 def test_completions_that_copy_their_prompt() -> None:
-    """The verifier is to be checked if they begin to; a task that asks for copies does so from the first step on."""
+    """The verifier is named if they begin to; a task that asks for copies gets them from the first step on."""
     prompt = "Anna has seven apples and gives three of them to her brother, who eats one. How many are left in all? "
     own = (f"She gives {n} away, and her brother eats one, so that she has {7 - n % 5}. " * 2 for n in iter(int, 1))
     copies = (prompt * 2 for _ in iter(int, 1))

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl import semconv
-from otel_rl.look.insight.findings.engine_load import UNEVEN, open_requests, running
+from otel_rl.look.insight.findings.engine_load import UNEVEN_ADVICE, open_requests, running
 from otel_rl.look.insight.phases import works, works_of_ranks
 from otel_rl.recorder.facts import wording
 from otel_rl.semconv.phase_categories import category_of
@@ -259,7 +259,7 @@ def _uneven(change: Change, grown: _Grown) -> ChangeCause:
     if not now.is_uneven or was.is_uneven or now.most <= was.most:
         return ChangeCause()
     text = f"{grown.text} since requests are uneven over engines: {now.text} ({was.text} before)"
-    return ChangeCause(text, (grown.phase,), load.names, UNEVEN, ("engines:uneven",))
+    return ChangeCause(text, (grown.phase,), load.names, UNEVEN_ADVICE, ("engines:uneven",))
 
 
 def _fewer_at_once(change: Change, grown: _Grown) -> ChangeCause:

@@ -21,7 +21,7 @@ _IDLE = 0.2
 """Part of the requests of the busiest engine below which another one is idle."""
 _FEW = 4
 """Requests of the busiest engine from which on it matters that another one has none."""
-UNEVEN = (
+UNEVEN_ADVICE = (
     "Look at how requests are spread over engines: sessions that stay where they began, or ties that one engine wins."
 )
 """The advice if one engine has most of the requests."""

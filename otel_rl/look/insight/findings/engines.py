@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from otel_rl import semconv
 from otel_rl.look.insight.facts import Evidence, Finding
-from otel_rl.look.insight.findings.engine_load import UNEVEN, open_requests
+from otel_rl.look.insight.findings.engine_load import UNEVEN_ADVICE, open_requests
 from otel_rl.look.insight.recorded import RECENT_MEANS
 from otel_rl.recorder.facts import wording
 
@@ -58,7 +58,9 @@ def _load(recorded: RecordedRun) -> list[Finding]:
     if load and spread and spread.is_uneven and len(load.most.steps) >= _LEAST_STEPS:
         findings.append(
             replace(
-                _finding(f"Open requests are uneven over engines: {spread.text}.", UNEVEN, load.names, "warning"),
+                _finding(
+                    f"Open requests are uneven over engines: {spread.text}.", UNEVEN_ADVICE, load.names, "warning"
+                ),
                 sure="likely",
                 subject="engines:uneven",
             )
