@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from otel_rl.recorder.files.descriptors import KeptDescriptor, kept, raised
+from otel_rl.recorder.journal.records import SNAPSHOT_BYTES
 
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 _RECENT_NS = 20_000
@@ -27,20 +28,26 @@ class MemoryReader:
     """
 
     def __init__(self) -> None:
+        self._last = b""
+        self._last_at = 0
+        self._open()
+
+    def _open(self) -> None:
         self._file: KeptDescriptor | None = None
         with contextlib.suppress(OSError):  # no /proc, or no descriptor is left
             self._file = kept(raised(os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)))
         self._fd = -1 if self._file is None else self._file.number
-        self._last = b""
-        self._last_at = 0
 
     def snapshot(self, now: int) -> bytes:
         """Return a raw snapshot, empty if there is none; `now` is in nanoseconds."""
         try:
             # `pread`: the position of a descriptor is one for all threads, and each snapshot begins at 0.
-            self._last = raw = os.pread(self._fd, 128, 0)
+            raw = os.pread(self._fd, 128, 0)
         except OSError:
             return b""
+        if raw.translate(None, SNAPSHOT_BYTES):  # the number is that of a file of the trainer
+            return b""
+        self._last = raw
         self._last_at = now
         return raw
 
@@ -50,6 +57,11 @@ class MemoryReader:
         A phase often starts when another one ends; then one snapshot serves both.
         """
         return self._last if 0 <= now - self._last_at <= _RECENT_NS else self.snapshot(now)
+
+    def keep(self) -> None:
+        """Open the source again if the trainer has closed it, since its number may be that of another file."""
+        if self._file is not None and not self._file.is_same:
+            self._open()
 
     def close(self) -> None:
         """Release the file descriptor."""

@@ -92,6 +92,11 @@ class Lock:
         """Whether the lock is still held, and `path` is still the directory that it protects."""
         return self._is_intact() and self._is_at(self.path)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has the descriptor still: other code may have closed it."""
+        return self._is_intact()
+
     def moved(self, path: Path) -> None:
         """Use the new path of the directory, which was renamed."""
         self.path = path

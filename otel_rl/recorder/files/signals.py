@@ -84,6 +84,17 @@ class SignalFiles:
                 return True
         return False
 
+    def keep(self) -> bool:
+        """Open the files again that the trainer has closed; return whether it had closed one.
+
+        `faulthandler` does not compare the number, and would write stacks into a file of the trainer that has it.
+        """
+        closed = [(number, file.place) for number, file in self._files.items() if not file.descriptor.is_same]
+        for number, place in closed:
+            self._leave(number, removes=False)
+            self._register(number, place, ends=number in _ENDS)
+        return bool(closed)
+
     def leave_before(self, number: int) -> None:
         """Leave the signal that asks for stacks as it was, since somebody sets its handler."""
         if number not in _ENDS:

@@ -72,6 +72,11 @@ class Claim:
         """Whether the journal is still locked and still at its path."""
         return self._lock.is_in_place
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the journal is at its path, and only the descriptor of its lock was closed."""
+        return not self._lock.is_open and self.path.is_dir()
+
     def keep(self) -> None:
         """Lock the journal again if its directory is gone, or other code closed the descriptor of the lock.
 

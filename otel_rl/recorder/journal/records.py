@@ -50,7 +50,8 @@ TRAINER, ENGINE = "trainer", "engine"
 IDS = struct.Struct(">16sQ")
 """A trace id and a span id, as `Consumed` packs them."""
 _TRACE_ID = 16
-_SNAPSHOT = b"0123456789 \n"
+SNAPSHOT_BYTES = b"0123456789 \n"
+"""The bytes of a snapshot of the memory of a process."""
 _SEGMENT = 3
 _MOST_SECONDS = 1e9
 
@@ -443,7 +444,7 @@ def _check_within(what: str, value: int, low: int, bound: int) -> None:
 
 
 def _check_memory(memory: bytes) -> None:
-    if memory.translate(None, _SNAPSHOT):
+    if memory.translate(None, SNAPSHOT_BYTES):
         raise ValueError(f"invalid memory={memory[:40]!r}: must be the content of /proc/PID/statm")
     for field in memory.split()[:2]:
         _check_within("memory", int(field), 0, 1 << 48)

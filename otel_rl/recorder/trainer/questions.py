@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING
 
@@ -37,9 +38,11 @@ class Questions:
 
     def __init__(self) -> None:
         self._into: descriptors.KeptDescriptor | None = None
+        self._again: Callable[[], object] = bool
 
     def begin(self, journal: Path, write_stacks: Callable[[], None]) -> None:
         """Wait for questions; a file in the journal says where."""
+        self._again = partial(self.begin, journal, write_stacks)
         if type(_thread.start_new_thread) is not BuiltinFunctionType:
             return  # threads are greenlets, as those of gevent: one that waits in `read` stops all of them
         with suppress(OSError, RuntimeError):  # no descriptor or no thread is left
@@ -59,6 +62,14 @@ class Questions:
             # With the inode: after `close`, another file may get the number, and an autopsy must not write into that
             # one.
             write_atomically(journal / QUESTIONS, f"{into} {self._into.inode}".encode())
+
+    def keep(self) -> bool:
+        """Begin again if the trainer has closed the pipe; return whether it had."""
+        if self._into is None or self._into.is_same:
+            return False
+        self._into = None
+        self._again()
+        return True
 
     def close(self) -> None:
         """End the thread; a second call is harmless."""

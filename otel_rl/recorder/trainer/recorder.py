@@ -106,6 +106,7 @@ class Recorder:
             self.refuse_error(LOST, error)
         if self._journal.asks_at > self._session.check_at:  # afterwards, as the journal has just read the clock
             self._session.check()
+            self.memory.keep()
 
     def _write_parts(self, record: Record, error: TooLargeError) -> None:
         """Write a record that is too large in two halves, or without its attributes and events."""

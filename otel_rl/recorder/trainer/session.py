@@ -177,9 +177,15 @@ class Session:
                 self._restart_dead_agent(now)
 
     def _keep_files(self) -> None:
-        """Recreate files that were removed, or moved elsewhere."""
+        """Recreate files that were removed or moved elsewhere, and open descriptors again that the trainer closed."""
+        was_closed = any((self._claim.is_closed, self._signals.keep(), self._questions.keep()))
+        if was_closed:
+            _warnings.warn(
+                "the program closed descriptors of otel-rl; it opens them again, and lacks a second of memory"
+            )
         if not self._claim.is_in_place:
-            self._remake()
+            if not was_closed:
+                self._remake()
             # Locked before it is written again: an agent that finds the journal free takes this process for dead
             # (faults/test_removed.py).
             self._claim.keep()

@@ -13,6 +13,7 @@ from otel_rl.recorder.devices.host_memory import MemoryReader
 from otel_rl.recorder.files.descriptors import kept, raised
 from otel_rl.recorder.files.signals import SignalFiles, stacks_of
 from otel_rl.recorder.journal.writer import Writer
+from otel_rl.recorder.trainer.questions import Questions
 
 
 def reused(number: int, place: Path) -> int:
@@ -158,3 +159,39 @@ def test_a_handler_with_two_runs(tmp_path: Path) -> None:
     finally:
         files.close()
         signal.signal(number, signal.SIG_DFL)
+
+
+def test_a_snapshot_of_another_file(tmp_path: Path) -> None:
+    """A file that has got the number is not read for a snapshot; later, the memory is read again."""
+    reader = MemoryReader()
+    number = reused(reader._fd, tmp_path / "own")
+    (tmp_path / "own").write_text("text of the trainer")
+
+    assert reader.snapshot(1) == b""
+    reader.keep()
+    assert reader.snapshot(2)
+    reader.close()
+    os.close(number)
+
+
+def test_signals_and_questions_after_their_files_were_closed(tmp_path: Path) -> None:
+    """They have new files, so that an autopsy can ask again, and nothing is written into those of the trainer."""
+    files, questions = SignalFiles(), Questions()
+    files.begin(tmp_path)
+    questions.begin(tmp_path, files.write_stacks)
+    assert not files.keep()
+    assert not questions.keep()
+    own = [reused(file.descriptor.number, tmp_path / "own") for file in files._files.values()]
+    own.append(reused(questions._into.number, tmp_path / "own"))  # type: ignore[union-attr]
+
+    assert files.keep()
+    assert questions.keep()
+    assert all(file.descriptor.is_same for file in files._files.values())
+    assert questions._into is not None
+    assert (tmp_path / "questions").read_text() == f"{questions._into.number} {questions._into.inode}"
+    os.kill(os.getpid(), (stacks_of(tmp_path) or (0, 0))[0])
+    questions.close()
+    files.close()
+    assert (tmp_path / "own").read_bytes() == b""
+    for number in own:
+        os.close(number)
