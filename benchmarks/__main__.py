@@ -11,6 +11,7 @@ from benchmarks import kills, machine, tables
 
 _BENCHMARKS = {
     "log": "benchmarks.log_cost",
+    "versions": "benchmarks.log_versions",
     "samples": "benchmarks.samples_cost",
     "rollouts": "benchmarks.rollouts_cost",
     "weights": "benchmarks.weights_cost",
@@ -53,6 +54,7 @@ _ON_REQUEST = {
     "compare",
     "slow",
     "verdicts",
+    "versions",
 }  # they take too long
 
 
@@ -79,6 +81,7 @@ def main() -> None:
         parser.add_argument(f"--{process}", type=int, default=count, metavar="N", help=f"`kills`: {count} by default")
     parser.add_argument("--trackers", default=",".join(kills.TRACKERS), help="`kills`: by default %(default)s")
     parser.add_argument("--cut", type=int, default=600, metavar="S", help="`limits`: seconds; %(default)s by default")
+    parser.add_argument("--against", default=sys.executable, metavar="PYTHON", help="`versions`: of the other checkout")
     parser.add_argument("--part", choices=["open", "sealed", "all"], default="open", help="`verdicts`: the scenarios")
     parser.add_argument("--only", default="", metavar="NAME,…", help="`verdicts`: these scenarios alone")
     parser.add_argument("--plain", action="store_true", help="`verdicts`: without any calls but `init` and `log`")
@@ -100,6 +103,7 @@ def main() -> None:
         options = {
             "kills": {**counts, "trackers": arguments.trackers.split(",")},
             "limits": {"cut": arguments.cut},
+            "versions": {"against": arguments.against},
             "verdicts": {one: getattr(arguments, one) for one in ("part", "only", "plain", "load", "jobs")},
         }
         measured = importlib.import_module(_BENCHMARKS[name]).measure(**options.get(name, {}))

@@ -10,13 +10,13 @@ from __future__ import annotations
 import operator
 import threading
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import otel_rl
 from otel_rl.frameworks.charted import element, flat
 from otel_rl.frameworks.tracker_runs import TRACKER_RUNS
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.errors.texts import text_of
-from otel_rl.recorder.trainer.current import recorder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,6 +44,8 @@ class Tracker:
         self.name, self._between = name, between
         self._given_up = self._has_steps = False
         self._said: set[tuple[object, ...]] = set()
+        self._next: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._counting = threading.Lock()
 
     def run(
         self, key: str, user: object = None, *, name: object = None, project: object = None, directory: str = ""
@@ -57,7 +59,27 @@ class Tracker:
             project: The project of the run.
             directory: The directory of a writer.
         """
-        return TRACKER_RUNS.of(self.name, key, user, str(name or key), str(project or ""), directory)
+        return TRACKER_RUNS.of(self.name, key, user, str(name or ""), str(project or ""), directory)
+
+    def count(self, run: object, step: object, first: int, *, stays: bool = False) -> Any:
+        """Return the step of a call, by a count of calls as the tracker has it.
+
+        Two threads may see the tracker's own counter at one value, and one of two numbers would be lost.
+
+        Args:
+            run: The tracker's run.
+            step: The step in the call; `None` if it has none.
+            first: The step of its first call without a step.
+            stays: If true, the next call may add to the same step.
+        """
+        given = whole(step)
+        if step is not None and given is None:
+            return step
+        with self._counting:
+            ahead = self._next.get(run, first)
+            now = ahead if given is None else given
+            self._next[run] = max(ahead, now if stays else now + 1)
+        return now
 
     def flat(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values under the names of the tracker's charts."""
@@ -75,22 +97,22 @@ class Tracker:
             counts: If true, the step is one of the training; otherwise it is a counter of the tracker's own.
             own: If true, the call has no step, and this is the tracker's. It counts until a call has one.
         """
+        if self._ignores():
+            return
         values = self.flat(values)
         numbers = {name: found for name, value in values.items() if (found := number(value)) is not None}
         at = whole(step)
+        for name, value in values.items():
+            if name not in numbers:
+                self.not_captured(run, name, type(value).__name__)
         if (home := self._home(run, at, has_numbers=bool(numbers))) is None:
             return
         if at is None and step is not None:
-            self._refuse(home, next(iter(values), ""), f"step {text_of(step)}, which a row cannot have")
+            self.not_captured(run, next(iter(values), ""), f"step {text_of(step)}, which a row cannot have")
             return
         if own and run.is_of_parent:  # each forked process counts on by itself, and several would have one step
-            recorder_of(home.run).refuse(
-                "not_captured", _COUNTED_TWICE.format(name=next(iter(values), ""), tracker=self.name)
-            )
+            run.refuse(_COUNTED_TWICE.format(name=next(iter(values), ""), tracker=self.name))
             return
-        for name, value in values.items():
-            if name not in numbers:
-                self._refuse(home, name, type(value).__name__)
         self._has_steps |= counts and not own
         if at is not None and counts and not (own and self._has_steps) and home.run is otel_rl.current():
             for see in on_step:
@@ -99,14 +121,15 @@ class Tracker:
 
     def summarize(self, run: TrackerRun, values: Mapping[str, Any]) -> None:
         """Record numbers that the tracker shows once for the whole run."""
+        if self._ignores():
+            return
         numbers = {name: found for name, value in self.flat(values).items() if (found := number(value)) is not None}
         if numbers and (home := self._home(run, None, has_numbers=True)) is not None:
             home.summarize(run, numbers)
 
     def not_captured(self, run: TrackerRun, name: object, what: str) -> None:
         """Count something of which otel-rl has no record."""
-        if (home := run.home) is not None:
-            self._refuse(home, name, what)
+        run.refuse(f"{text_of(name)}: --capture {self.name} records numbers, not a {what}")
 
     def end(self, run: TrackerRun, user: object, *, ends: bool = False) -> None:
         """Note that an object logs no more; if nothing else does, and the tracker takes no more, the run ends."""
@@ -122,9 +145,11 @@ class Tracker:
         """Say that the tracker is switched off."""
         self.say_once(_OFF, self.name)
 
+    def _ignores(self) -> bool:
+        """Return whether a setting is wrong, or this is a thread of otel-rl's own."""
+        return self._given_up or threading.current_thread().name.startswith(_OWN_THREADS)
+
     def _home(self, run: TrackerRun, step: int | None, *, has_numbers: bool) -> Home | None:
-        if self._given_up or threading.current_thread().name.startswith(_OWN_THREADS):
-            return None
         if run.home is None and not has_numbers and otel_rl.current() is None:
             return None
         try:
@@ -136,10 +161,6 @@ class Tracker:
         if home is None:
             self.say_once(_OF_PARENT, self.name, run.name)
         return home
-
-    def _refuse(self, home: Home, name: object, what: str) -> None:
-        text = f"{text_of(name)}: --capture {self.name} records numbers, not a {what}"
-        recorder_of(home.run).refuse("not_captured", text)
 
 
 def whole(value: object) -> int | None:

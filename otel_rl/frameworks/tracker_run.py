@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from otel_rl.recorder.trainer.current import is_open, steps_of
+from otel_rl.recorder.trainer.current import is_open, recorder_of, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 _PLAIN = (int, bool)
+_REFUSED = 64  # how many refusals are kept of a run that has not begun; texts alone never begin it
 
 
 class TrackerRun:
@@ -31,15 +32,17 @@ class TrackerRun:
         users: The open objects that log to it. It is over if there are none.
         prefix: What its names begin with.
         is_of_parent: If true, this process was forked since.
+        repeats: If true, the tracker has removed its last values, and logs their steps again.
     """
 
     def __init__(self, tracker: str, name: str, project: str = "", directory: str = "") -> None:
         self.tracker, self.name, self.project, self.directory = tracker, name, project, directory
         self.users: WeakSet[Any] = WeakSet()
         self.prefix = ""
-        self.is_of_parent = False
+        self.is_of_parent = self.repeats = False
         self._home: Home | None = None
         self._params: dict[str, Any] = {}
+        self._refused: list[str] = []
 
     @property
     def home(self) -> Home | None:
@@ -72,12 +75,27 @@ class TrackerRun:
         home.tracker_runs.append(self)
         if self._params:
             home.run.params({f"{prefix}{name}": value for name, value in self._params.items()})
+        while self._refused:
+            self.refuse(self._refused.pop(0))
 
     def params(self, values: Mapping[str, Any]) -> None:
         """Record parameters, at the latest when the first number begins a run."""
         self._params |= values
-        if (home := self.home) is not None:
+        if values and (home := self.home) is not None:
             home.run.params({f"{self.prefix}{name}": value for name, value in values.items()})
+
+    def rename(self, name: str) -> None:
+        """Take another name; a run of otel-rl that has begun keeps its own, and has this one as a parameter."""
+        if self.was_recorded and name != self.name:
+            self.params({f"{self.tracker}.name": name})
+        self.name = name
+
+    def refuse(self, text: str) -> None:
+        """Count something that is not recorded, at the latest when the first number begins a run."""
+        if (home := self.home) is not None:
+            recorder_of(home.run).refuse("not_captured", text)
+        elif len(self._refused) < _REFUSED:
+            self._refused.append(text)
 
     def is_with(self, other: TrackerRun) -> bool:
         """Return whether TensorBoard shows both as parts of one training."""

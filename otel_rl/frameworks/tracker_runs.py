@@ -52,6 +52,8 @@ class TrackerRuns:
             found = None
         if found is None:
             found = self._runs.setdefault((tracker, key), TrackerRun(tracker, name or key, project, directory))
+        elif name:
+            found.rename(name)
         if user is not None:
             found.users.add(user)
         return found
@@ -108,6 +110,17 @@ class TrackerRuns:
         if not source.users and (home := source.home) is not None:
             home.end_or_rest(ends=ends)
 
+    def repeat(self, source: TrackerRun) -> None:
+        """Begin another attempt with the next value, as the tracker removes its later values of a run.
+
+        Args:
+            source: The run. In a run of otel-rl that has others, nothing is removed.
+        """
+        home = source.home
+        if home is not None and home.recording is not None and home.tracker_runs == [source]:
+            home.recording.finish()
+            source.repeats = True
+
     def _present(self, source: TrackerRun) -> Home | None:
         """Return the run that is open for a run of a tracker; `None` if there is none."""
         self._homes = [home for home in self._homes if not home.is_over]
@@ -125,7 +138,8 @@ class TrackerRuns:
     def _begin(self, source: TrackerRun, step: int | None) -> Home:
         """Begin a run, or another attempt of the run that recorded the tracker's run and has ended."""
         before, at_once = source.last_home, otel_rl.current() is not None
-        if before is not None and step is not None and step > before.last:
+        if before is not None and step is not None and (source.repeats or step > before.last):
+            source.repeats = False
             recording = Recording(after=before.recording, at_once=at_once)
         else:
             place = common([source.directory, *self._together(source)])

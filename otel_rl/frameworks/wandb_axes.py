@@ -1,4 +1,4 @@
-"""The steps at which values of a W&B run are recorded.
+"""The steps at which values of a run of W&B or SwanLab are recorded.
 
 W&B charts a metric over the axis that `define_metric` declares for its name, or for a prefix of it: `train/*`, `*`. A
 call that leaves the axis out gets its last value. Metrics without an axis are at the `step=` of the call, else at a
@@ -17,10 +17,10 @@ from otel_rl.frameworks.tracker import whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-_USUAL = ("global_step", "train/global_step", "trainer/global_step", "step", "train/step")
-_OF_WANDB = frozenset({"_step", "_timestamp", "_runtime"})
-"""Names that W&B sets itself. Its times are not steps."""
-_NO_STEP = "wandb: a value of the axis %s is not a step, such as %s; its rows follow the last one"
+USUAL = ("global_step", "train/global_step", "trainer/global_step", "step", "train/step")
+_OF_TRACKER = frozenset({"_step", "_timestamp", "_runtime", "_relative_time"})
+"""Names that W&B and SwanLab set themselves. Their times are not steps."""
+_NO_STEP = "a value of the axis %s is not a step, such as %s; its rows follow the last one"
 
 
 class Axes:
@@ -28,17 +28,28 @@ class Axes:
 
     Args:
         warn: Called with a text and its details, for each axis with a value that is not a step.
+        tracker: The name of the tracker.
+        usual: Names that are axes without a declaration.
     """
 
-    def __init__(self, warn: Callable[..., None]) -> None:
-        self._warn = warn
+    def __init__(self, warn: Callable[..., None], tracker: str = "wandb", usual: Iterable[str] = USUAL) -> None:
+        self._warn, self._tracker, self._usual = warn, tracker, usual
         self._axis_of: dict[str, str] = {}
         self._last: dict[str, int] = {}
         self._behind: set[int] = set()  # steps of rows whose axis had another value
 
-    def define(self, name: str, axis: str | None) -> None:
-        """Declare the axis of a metric, or of all whose names begin as one that ends with `*`."""
-        self._axis_of[name] = "" if axis is None or axis in _OF_WANDB else axis
+    def define(self, name: str, axis: str | None, *, overwrite: bool = False) -> None:
+        """Declare the axis of a metric, or of all whose names begin as one that ends with `*`.
+
+        Args:
+            name: Its name.
+            axis: Its axis. `None` leaves an earlier one, since the declaration may be of something else.
+            overwrite: If true, no earlier one is left.
+        """
+        if axis is not None or overwrite:
+            self._axis_of[name] = "" if axis is None or axis in _OF_TRACKER else axis
+        else:
+            self._axis_of.setdefault(name, "")
 
     def by_step(
         self, values: Mapping[str, Any], given: int | None, counter: int | None
@@ -52,8 +63,8 @@ class Axes:
         """
         declared = {axis for axis in self._axis_of.values() if axis in values}
         given_axes = _read(values, declared)
-        axes = {name: self._axis(name) for name in values if name not in _OF_WANDB}
-        usual = _read(values, _USUAL)
+        axes = {name: self._axis(name) for name in values if name not in _OF_TRACKER}
+        usual = _read(values, self._usual)
         used = {*given_axes}.intersection(axes.values()).union([*usual][:1] if given is None else ())
         for axis in declared.intersection(axes.values()):
             self._place(axis, values[axis], given_axes, counter)
@@ -70,7 +81,7 @@ class Axes:
         """Choose another step for a row whose axis has no step, or one that such a row has taken."""
         if axis not in steps or steps[axis] in self._behind:
             if axis not in steps:
-                self._warn(_NO_STEP, axis, value)
+                self._warn(f"{self._tracker}: {_NO_STEP}", axis, value)
             steps[axis] = max(counter or 0, self._last.get(axis, -1) + 1)
             self._behind.add(steps[axis])
 

@@ -6,23 +6,25 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from otel_rl.frameworks.instrument import capture
-from otel_rl.frameworks.patches import Patches, harmless
-from otel_rl.frameworks.tracker import Tracker
+from otel_rl.frameworks.tracker import Tracker, whole
 from otel_rl.frameworks.wandb_axes import Axes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
+    from otel_rl.frameworks.patches import Patches
     from otel_rl.frameworks.tracker_run import TrackerRun
+
+_DESCRIBES = ("id", "group", "notes", "job_type", "tags")
+_LOGGED = ("data", "step", "commit")
 
 
 class _WandbRuns:
-    """The runs of W&B that this process logs to: what each is here, its axes, and its counter if W&B has none."""
+    """The runs of W&B that this process logs to: what each is here, and its axes."""
 
     def __init__(self) -> None:
         self.tracker = Tracker("wandb", between=".")
         self._axes: WeakKeyDictionary[Any, Axes] = WeakKeyDictionary()
-        self._counters: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
     def axes(self, run: Any) -> Axes:
         """Return the axes of a run."""
@@ -31,33 +33,31 @@ class _WandbRuns:
     def define(self, run: Any, given: Mapping[str, Any]) -> None:
         """Declare an axis of a run."""
         axis = given.get("step_metric")
-        self.axes(run).define(given["name"], getattr(axis, "name", axis))
+        self.axes(run).define(given["name"], getattr(axis, "name", axis), overwrite=bool(given.get("overwrite")))
 
     def of(self, run: Any) -> TrackerRun:
         """Return what a run is here, with its parameters if it is new."""
         known = self.tracker.run(f"{run.project}/{run.id}", run, name=run.name or run.id, project=run.project)
         if not known.has_params:
-            own = {
-                name: value for name in ("id", "group", "notes", "job_type", "tags") if (value := getattr(run, name))
-            }
             known.params({name: value for name, value in dict(run.config).items() if name != "_wandb"})
-            known.params({f"wandb.{name}": value for name, value in own.items()})
+            self.describe(run, known)
         return known
 
-    def log(self, run: Any, counter: int | None, given: Mapping[str, Any]) -> None:
-        """Record the values of a call, each at the step of its axis."""
+    def describe(self, run: Any, known: TrackerRun) -> None:
+        """Record what describes a run, and may change."""
+        own = {f"wandb.{name}": value for name in _DESCRIBES if (value := getattr(run, name))}
+        known.params(own)
+
+    def log(self, run: Any, given: Mapping[str, Any]) -> None:
+        """Record the values of a call, each at the step of its axis, else at W&B's count of calls."""
+        step, commit = given.get("step"), given.get("commit")
+        stays = not (commit or (commit is None and step is None))
+        counter = self.tracker.count(run, step, whole(getattr(run, "starting_step", 0)) or 0, stays=stays)
         values = self.tracker.flat(given.get("data") or {})
         known = self.of(run)
         for step, of_step in self.axes(run).by_step(values, given.get("step"), counter).items():
             own = step == counter and given.get("step") is None
             self.tracker.record(known, of_step, step, own=own)
-
-    def count(self, run: Any, given: Mapping[str, Any]) -> int:
-        """Count the calls of a run that is switched off as W&B counts those of others; return the step of this one."""
-        step, commit = given.get("step"), given.get("commit")
-        now = max(self._counters.get(run, 0), step or 0)
-        self._counters[run] = now + 1 if commit or (commit is None and step is None) else now
-        return now
 
     def configure(self, run: Any, given: Mapping[str, Any]) -> None:
         """Record a change of the configuration."""
@@ -69,6 +69,10 @@ class _WandbRuns:
         """Record values of the summary."""
         self.tracker.summarize(self.of(run), {".".join(each.key): each.value for each in given["record"].update})
 
+    def publish(self, run: Any) -> None:
+        """Record what has changed of a run: its name, its tags, its notes."""
+        self.describe(run, self.of(run))
+
     def finish(self, run: Any, given: Mapping[str, Any]) -> None:
         """End the run."""
         self.tracker.end(self.of(run), run, ends=True)
@@ -79,17 +83,8 @@ _WANDB = _WandbRuns()
 
 def patch_wandb(module: Any, patches: Patches) -> None:
     """Record what goes through `wandb.Run.log`, at the steps of the axes that `define_metric` declares."""
-
-    def log(function: Callable[..., Any], run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        # Read before the call, which raises it: W&B logs at the old value.
-        counter = getattr(run, "_local_step", None)
-        answer = function(*args, **kwargs)
-        with harmless("capture"):
-            _WANDB.log(run, counter, dict(zip(("data", "step"), args, strict=False)) | kwargs)
-        return answer
-
-    patches.wrap(module, "Run.log", log)
     for name, names, record, first in (
+        ("log", _LOGGED, _WANDB.log, False),
         ("define_metric", ("name", "step_metric"), _WANDB.define, False),
         ("_config_callback", ("key", "val", "data"), _WANDB.configure, False),
         ("_summary_update_callback", ("record",), _WANDB.summarize, False),
@@ -105,19 +100,27 @@ def patch_wandb_disabled(module: Any, patches: Patches) -> None:
     def log(run: Any, given: dict[str, Any]) -> None:
         _WANDB.tracker.say_off()
         given_to.setdefault(run, {}).update(given.get("data") or {})
-        _WANDB.log(run, _WANDB.count(run, given), given)
+        _WANDB.log(run, given)
 
     def finish(run: Any, given: dict[str, Any]) -> None:
         known = _WANDB.of(run)
+        _WANDB.describe(run, known)
         known.params({name: value for name, value in dict(run.config).items() if name != "_wandb"})
         logged = given_to.pop(run, {})
         summary = {name: value for name, value in dict(run.summary).items() if logged.get(name) is not value}
         _WANDB.tracker.summarize(known, summary)
         _WANDB.tracker.end(known, run, ends=True)
 
-    patches.observe(module, "NoopRun.log", ("data", "step", "commit"), log, what="capture")
+    patches.observe(module, "NoopRun.log", _LOGGED, log, what="capture")
     patches.observe(module, "NoopRun.define_metric", ("name", "step_metric"), _WANDB.define, what="capture")
     patches.observe(module, "NoopRun.finish", (), finish, what="capture", first=True)
+
+
+def patch_wandb_interface(module: Any, patches: Patches) -> None:
+    """Record the name, tags and notes that a script gives a run after its beginning."""
+    patches.observe(
+        module, "InterfaceBase.publish_run", ("run",), lambda _, given: _WANDB.publish(given["run"]), what="capture"
+    )
 
 
 def patch_wandb_tensorboard(module: Any, patches: Patches) -> None:

@@ -44,7 +44,7 @@ FRAMEWORKS: dict[str, Framework] = {
         distribution="mlflow",
         tested=">=3.1,<4",
         kind="tracker",
-        hooks={"mlflow.tracking.client": "otel_rl.frameworks.capture:patch_mlflow"},
+        hooks={"mlflow.tracking.client": "otel_rl.frameworks.mlflow_runs:patch_mlflow"},
     ),
     "nemo_lens": Framework(modules=("nemo.lens", "nemo_lens"), kind="framework"),
     "nemo_rl": Framework(
@@ -243,6 +243,7 @@ FRAMEWORKS: dict[str, Framework] = {
         kind="tracker",
         hooks={
             "wandb.sdk.wandb_run": "otel_rl.frameworks.wandb_runs:patch_wandb",
+            "wandb.sdk.interface.interface": "otel_rl.frameworks.wandb_runs:patch_wandb_interface",
             "wandb.sdk.lib.noop_run": "otel_rl.frameworks.wandb_runs:patch_wandb_disabled",
             "wandb.integration.tensorboard.monkeypatch": "otel_rl.frameworks.wandb_runs:patch_wandb_tensorboard",
         },

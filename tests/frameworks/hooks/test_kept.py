@@ -77,9 +77,9 @@ def kept(directory: Path, tracker: str, program: str, **environment: str) -> tup
     return json.loads(info.read_text())["name"], values, params
 
 
-def records(run_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the values by name and step, and the parameters, of the journal of a run."""
-    (journal,) = run_dir.rglob("journals/rank0.attempt0.*")
+def records(run_dir: Path, attempt: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the values by name and step, and the parameters, of the journal of an attempt of a run."""
+    (journal,) = run_dir.rglob(f"journals/rank0.attempt{attempt}.*")
     values: dict[str, Any] = {}
     params: dict[str, Any] = {}
     reader = Reader(journal, AnyRecord)

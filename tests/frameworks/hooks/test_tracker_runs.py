@@ -283,3 +283,50 @@ def test_a_step_that_a_row_cannot_have() -> None:
     tracker.record(run, {"x": 1.0}, -1)
 
     assert recorder_of(run_of(run)).refused == {"not_captured": 1}
+
+
+def test_another_name_of_a_run(records_of: RecordsOf) -> None:
+    """Before the first number it is the run's name, later a parameter."""
+    tracker, user = Tracker("wandb"), User()
+    tracker.run("a", user, name="first")
+    tracker.record(run := tracker.run("a", user, name="second"), {"x": 1.0}, 0)
+    tracker.run("a", user, name="third")
+
+    assert run_of(run)._session.settings.name == "second"
+    assert [each.values for each in records_of(run_of(run)) if isinstance(each, Configured)] == [
+        {"wandb.name": "third"}
+    ]
+
+
+def test_texts_before_the_first_number() -> None:
+    """They are counted when the run begins, at most 64 of them."""
+    tracker, user = Tracker("wandb"), User()
+    run = tracker.run("a", user)
+    tracker.record(run, {"note": "text"}, 0)
+    for _ in range(100):
+        tracker.not_captured(run, "picture", "image")
+    tracker.record(run, {"x": 1.0}, 0)
+
+    assert recorder_of(run_of(run)).refused == {"not_captured": 64}
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_run_whose_later_values_are_removed(others: int) -> None:
+    """It goes on as another attempt, but not if that would remove values of other runs."""
+    tracker, users = Tracker("tensorboard"), (User(), User())
+    runs = writer("/tb/train", users[0]), writer("/tb/val", users[1])
+    for run in runs[: 1 + others]:
+        tracker.record(run, {"x": 1.0}, 5)
+    TRACKER_RUNS.repeat(runs[0])
+    tracker.record(runs[0], {"x": 2.0}, 3)
+
+    assert run_of(runs[0]).attempt == 1 - others
+
+
+def test_calls_of_threads_are_counted() -> None:
+    """Each has a step of its own, though all see the tracker's counter at one value; explicit steps are kept."""
+    tracker, user = Tracker("trackio"), User()
+
+    assert [tracker.count(user, step, 7) for step in (None, None, 3, 20, None)] == [7, 8, 3, 20, 21]
+    assert [tracker.count(user, None, 0, stays=stays) for stays in (True, True, False, False)] == [22, 22, 22, 23]
+    assert tracker.count(user, -1, 0) == -1

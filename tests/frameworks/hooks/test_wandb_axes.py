@@ -81,3 +81,30 @@ def test_an_axis_that_is_not_a_step() -> None:
 def test_an_axis_that_was_never_logged() -> None:
     """The step of the call or the counter, so that calls stay apart."""
     assert steps({"*": "step"}, {"a": 1}, {"a": 2}) == [{0: {"a": 1}}, {1: {"a": 2}}]
+
+
+def test_an_axis_that_is_declared_again() -> None:
+    """A later declaration of something else leaves the axis, unless it overwrites."""
+    axes = Axes(lambda *_: None)
+    for name in "xy":
+        axes.define(name, "env")
+        axes.define(name, None, overwrite=name == "y")
+
+    assert axes.by_step({"x": 1.0, "y": 2.0, "env": 50}, None, 3) == {50: {"x": 1.0}, 3: {"y": 2.0}}
+
+
+def test_a_tracker_without_usual_axes() -> None:
+    """`step` among the values is a value, if nobody has declared it."""
+    axes = Axes(lambda *_: None, usual=())
+
+    assert axes.by_step({"x": 1.0, "step": 50}, None, 3) == {3: {"x": 1.0, "step": 50}}
+
+
+def test_one_line_for_an_axis_that_is_not_a_step() -> None:
+    """It names the tracker and the axis."""
+    texts: list[str] = []
+    axes = Axes(lambda text, *details: texts.append(text % details), "swanlab")
+    axes.define("*", "env")
+    axes.by_step({"x": 1.0, "env": 0.5}, None, 3)
+
+    assert texts == ["swanlab: a value of the axis env is not a step, such as 0.5; its rows follow the last one"]

@@ -1,0 +1,117 @@
+"""The cost of `run.log` in two checkouts, in turns: `python -m benchmarks versions --against PYTHON`, on request only.
+
+PYTHON is the interpreter of an environment that has the other checkout. Each pair of processes takes turns; where a
+process is in memory changes its speed by some percent, so there are several pairs, and pairs of this checkout alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from benchmarks.recording import directory, end_agent
+from benchmarks.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAIRS = 8
+ROUNDS = 60
+CALLS = 300
+_SIZES = (1, 100)
+_SETTLE_S = 0.02
+_WORKER = """
+import itertools, statistics, sys, time
+import otel_rl
+
+run = otel_rl.init(
+    project="benchmark", dir=sys.argv[1], rank=0, world_size=1, exporters=["jsonl"], hardware=False, quiet=True
+)
+names = [f"actor/metric_{index:03d}" for index in range(100)]
+clock = time.perf_counter_ns
+print(run.dir, flush=True)
+for number, line in enumerate(sys.stdin):
+    size, calls = map(int, line.split())
+    batches = [{name: index * 1.1 + seed / 7 for index, name in enumerate(names[:size])} for seed in range(64)]
+    values, log, took = itertools.cycle(batches), run.log, []
+    with run.step(number):
+        for _ in range(calls):
+            given = next(values)
+            began = clock()
+            log(given)
+            took.append(clock() - began)
+    print(statistics.median(took), flush=True)
+run.finish(0)
+"""
+
+
+class _Worker:
+    """A process that logs, with the interpreter of a checkout."""
+
+    def __init__(self, python: str, place: Path, stack: ExitStack) -> None:
+        command = [python, "-c", _WORKER, str(place)]
+        self._process = stack.enter_context(
+            subprocess.Popen(command, cwd=place, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        )
+        run = place / self._line()
+        stack.callback(lambda: end_agent(run))
+        stack.callback(self._process.communicate)
+
+    def log(self, size: int) -> float:
+        """Return the median time of a call with so many values, in nanoseconds."""
+        assert self._process.stdin is not None
+        print(size, CALLS, file=self._process.stdin, flush=True)
+        return float(self._line())
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+def measure(*, against: str) -> list[Table]:
+    """Return how much slower `run.log` is than in another checkout, and than itself.
+
+    Args:
+        against: The interpreter of an environment with the other checkout.
+    """
+    others = {"the other checkout": against, "this checkout, as a control": sys.executable}
+    pairs = {name: [_pair(other) for _ in range(PAIRS)] for name, other in others.items()}
+    rows = [_row(size, name, [pair[size] for pair in found]) for size in _SIZES for name, found in pairs.items()]
+    columns = ["values, and against what", "this, p50 µs", "against, p50 µs", "ratio", "lowest pair", "highest pair"]
+    note = (
+        f"{PAIRS} pairs of processes, {ROUNDS} rounds of {CALLS} calls each. The ratio is the median over all rounds."
+    )
+    return [Table("`run.log` of two checkouts in turns", columns, rows, note)]
+
+
+def _pair(other: str) -> dict[int, list[tuple[float, float]]]:
+    """Return the nanoseconds of this checkout and of the other one in each round, by the number of values."""
+    took: dict[int, list[tuple[float, float]]] = {size: [] for size in _SIZES}
+    with directory() as place, ExitStack() as stack:
+        workers = [_Worker(python, place, stack) for python in (sys.executable, other)]
+        for number in range(-1, ROUNDS):  # the first one warms up
+            for size in _SIZES:
+                order = (0, 1) if number % 2 else (1, 0)
+                found = {}
+                for index in order:
+                    time.sleep(_SETTLE_S)
+                    found[index] = workers[index].log(size)
+                if number >= 0:
+                    took[size].append((found[0], found[1]))
+    return took
+
+
+def _row(size: int, name: str, pairs: list[list[tuple[float, float]]]) -> list[Cell]:
+    rounds = [each for pair in pairs for each in pair]
+    this, other = (statistics.median(each[index] for each in rounds) / 1e3 for index in (0, 1))
+    ratios = [statistics.median(mine / against for mine, against in pair) for pair in [rounds, *pairs]]
+    return [
+        f"{size}, {name}",
+        this,
+        other,
+        *(f"{ratio:.3f}" for ratio in (ratios[0], min(ratios[1:]), max(ratios[1:]))),
+    ]
