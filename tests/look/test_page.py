@@ -21,7 +21,7 @@ from otel_rl.autopsy.conclude import conclude
 from otel_rl.export import Table
 from otel_rl.look.insight import facts_of
 from otel_rl.look.insight.why.conclude import explained_steps
-from otel_rl.look.page.markup import data_block, tag
+from otel_rl.look.page.markup import data_block, json_of, tag
 from otel_rl.look.page.packed import packed, packed_steps, packed_times
 from otel_rl.look.page.phases import phases_of, waiting_of
 from otel_rl.look.page.report import page_of
@@ -300,7 +300,7 @@ def test_texts_cannot_become_markup() -> None:
     """Whatever a text is, an element has it as its text, and a data block has it as JSON."""
     for text in HOSTILE:
         assert "<" not in tag("p", text, title=text).removeprefix("<p ").removesuffix("</p>")
-        block = data_block("x", {text: text})
+        block = data_block("x", json_of({text: text}))
         assert block.count("<") == 2
         assert json.loads(_BLOCK.findall(block.replace('id="x"', 'id="data-x"'))[0][1]) == {text: text}
 
@@ -394,7 +394,7 @@ def test_samples_are_bounded_and_cannot_act(tmp_path: Path) -> None:
     turn = largest["turns"][1]
     begin, left, end = turn["text"].split("\n")
     assert (begin, end) == ("\\u202e" * 4_000, "\\u202e" * 2_000)
-    assert left == "… (994,000 characters are not in this file) …"
+    assert left == "… (994,000 characters are not on this page) …"
     assert len(turn["engine"]) == 4_000
     assert turn["moreTokens"] == 16_000
     assert len(page) < 2_000_000

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.look.page import about
 from otel_rl.look.page.autopsy import autopsy_of
 from otel_rl.look.page.markup import Markup, joined, tag
 from otel_rl.look.page.reasons import reasons_of
-from otel_rl.look.page.verdict import header_of, section, sentences_of, verdict_of
+from otel_rl.look.page.verdict import buttons_of, header_of, section, sentences_of, verdict_of
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from otel_rl.look.insight import Facts
-    from otel_rl.look.reader.runs import RunReader
+    from otel_rl.look.page.moment import RunMoment
 
 _PARTS = (
     ("curves", "Curves"),
@@ -37,12 +35,40 @@ _PARTS = (
 _NO_SCRIPTS = "The charts need JavaScript. The findings and the tables do not. The page makes no request."
 
 
-def body_of(run: RunReader, path: Path, facts: Facts, origin: int, made: int, events: Markup) -> Markup:
-    """Return the body of the page."""
-    autopsy = autopsy_of(path)
-    shown = _PARTS if autopsy is None else (("autopsy", "Autopsy"), *_PARTS)
-    links = joined(*(tag("a", title, href=f"#at={identity}") for identity, title in shown))
+class Piece(NamedTuple):
+    """A part of the page: its id, its title, and its section."""
+
+    id: str
+    title: str
+    html: Markup
+
+
+def body_of(now: RunMoment) -> Markup:
+    """Return the body of the report."""
+    pieces = pieces_of(now)
+    links = joined(*(tag("a", piece.title, href=f"#at={piece.id}") for piece in pieces))
     where = tag("div", tag("p", "", id="where", role="status"), tag("div", id="brush"), class_="follow", id="follow")
+    parts = (piece.html for piece in pieces)
+    return joined(
+        header_of(now.facts, now.made, buttons_of()),
+        tag("noscript", tag("p", _NO_SCRIPTS, class_="note")),
+        tag("nav", links, aria_label="Parts of the page"),
+        tag("main", verdict_of(now.facts), where, *parts, class_="incomplete" if is_incomplete(now) else None),
+        tag("footer", tag("p", "Made by otel-rl from the archive of the run. This file makes no request.")),
+        tag("div", "", id="hint", role="tooltip", hidden=True),
+    )
+
+
+def is_incomplete(now: RunMoment) -> bool:
+    """Return whether lines of the archive are missing."""
+    return bool(now.run.damaged or now.run.holes)
+
+
+def pieces_of(now: RunMoment) -> list[Piece]:
+    """Return the parts below the verdict."""
+    run, facts = now.run, now.facts
+    autopsy = autopsy_of(now.path)
+    shown = _PARTS if autopsy is None else (("autopsy", "Autopsy"), *_PARTS)
     contents = {
         "autopsy": autopsy or joined(),
         "phases": joined(sentences_of(facts, "time", "change"), _place("phases"), _shares(facts)),
@@ -50,22 +76,16 @@ def body_of(run: RunReader, path: Path, facts: Facts, origin: int, made: int, ev
         "waiting": joined(sentences_of(facts, "straggler"), _place("waiting")),
         "memory": joined(sentences_of(facts, "memory"), _place("memory")),
         "engines": joined(sentences_of(facts, "engines"), _place("engines")),
-        "events": events,
+        "events": now.events,
         "goodput": joined(sentences_of(facts, "goodput"), _place("goodput")),
         "data": joined(sentences_of(facts, "data"), _place("data")),
         "parameters": about.values_of(run.parameters, "Parameters"),
         "environment": joined(sentences_of(facts, "environment"), about.values_of(run.environment, "Environment")),
-        "recording": joined(about.recording_of(run, path), tag("h3", "Processes"), about.processes_of(run, origin)),
+        "recording": joined(
+            about.recording_of(run, now.path), tag("h3", "Processes"), about.processes_of(run, now.origin)
+        ),
     }
-    parts = [section(name, title, contents.get(name, _place(name))) for name, title in shown]
-    return joined(
-        header_of(facts, made),
-        tag("noscript", tag("p", _NO_SCRIPTS, class_="note")),
-        tag("nav", links, aria_label="Parts of the page"),
-        tag("main", verdict_of(facts), where, *parts, class_="incomplete" if run.damaged or run.holes else None),
-        tag("footer", tag("p", "Made by otel-rl from the archive of the run. This file makes no request.")),
-        tag("div", "", id="hint", role="tooltip", hidden=True),
-    )
+    return [Piece(name, title, section(name, title, contents.get(name, _place(name)))) for name, title in shown]
 
 
 def _place(identity: str) -> Markup:

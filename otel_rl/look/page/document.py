@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from otel_rl.look.page.markup import Markup, data_block, joined, tag
+from otel_rl.look.page.moment import TIMELINE
 from otel_rl.look.page.scripts import asset, script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _STYLES = ("uplot.css", "page.css", "parts.css", "timeline.css")
-TIMELINE = "timeline"
-"""The largest part comes last, so that all others are shown before it is read."""
 
 
-def document(title: str, body: Markup, data: Mapping[str, Any]) -> Iterator[str]:
+def document(title: str, body: Markup, data: Mapping[str, str]) -> Iterator[str]:
     """Yield the text of the page.
 
     Args:
         title: Its title.
         body: What is readable without scripts.
-        data: What the scripts draw, by part.
+        data: What the scripts draw, by part, as JSON. The timeline, the largest one, comes last: all others are shown
+            before it is read.
     """
     text = f"/*! uPlot:\n{asset('uplot.license.txt')}*/\n{asset('uplot.js')}\n{script('main')}"
     yield _begin(title, body, text)

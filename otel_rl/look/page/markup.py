@@ -39,11 +39,14 @@ def joined(*content: str) -> Markup:
     return Markup("".join(part if isinstance(part, Markup) else escape(_readable(part)) for part in content))
 
 
-def data_block(identity: str, value: Any) -> Markup:
-    """Return an element that holds a value as JSON; browsers never run it."""
-    # `JSON.parse` refuses NaN: a part that forgets to spell one fails here, not in the reader's browser.
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False).translate(_JSON)
-    return Markup(f'<script type="application/json" id="{escape(identity)}">{text}</script>\n')
+def json_of(value: Any) -> str:
+    """Return a value as JSON. `JSON.parse` refuses NaN: a part that forgets to spell one fails here."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def data_block(identity: str, text: str) -> Markup:
+    """Return an element that holds JSON; browsers never run it."""
+    return Markup(f'<script type="application/json" id="{escape(identity)}">{text.translate(_JSON)}</script>\n')
 
 
 def _attribute(key: str, value: str | bool) -> str:

@@ -111,7 +111,7 @@ def _cut(text: str, most: int) -> str:
         return lines(text)
     end = most // 3
     return (
-        f"{lines(text[: most - end])}\n… ({left:,} characters are not in this file) …\n{lines(text[len(text) - end :])}"
+        f"{lines(text[: most - end])}\n… ({left:,} characters are not on this page) …\n{lines(text[len(text) - end :])}"
     )
 
 

@@ -16,11 +16,20 @@ if TYPE_CHECKING:
 
 _MARKS = {"bad": "✖", "warning": "▲", "note": "○", "good": "✓"}
 """A mark for each severity, so that color is not the only sign."""
+_NO_BUTTONS = joined()
 _CALLED = {"bad": "Problem", "warning": "Warning", "note": "Note", "good": "Good"}
 
 
-def header_of(facts: Facts, made_unix_nano: int) -> Markup:
-    """Return the title line, and the buttons."""
+def buttons_of() -> Markup:
+    """Return the buttons of a page."""
+    return joined(
+        tag("button", "◐ theme", type="button", id="theme", title="Change the theme: system, light, dark (t)"),
+        tag("button", "? keys", type="button", id="keys", title="Show the keys (?)"),
+    )
+
+
+def header_of(facts: Facts, made_unix_nano: int, buttons: Markup = _NO_BUTTONS) -> Markup:
+    """Return the title line, with buttons if the page has none elsewhere."""
     summary = facts.summary
     of_total = f" of {summary.total_steps:,}" if summary.total_steps else ""
     machines = wording.count(len(summary.hosts), "machine")
@@ -42,15 +51,11 @@ def header_of(facts: Facts, made_unix_nano: int) -> Markup:
     name = joined(
         tag("span", summary.project, class_="project"), " ", tag("span", summary.name, class_="name"), " ", identity
     )
-    buttons = joined(
-        tag("button", "◐ theme", type="button", id="theme", title="Change the theme: system, light, dark (t)"),
-        tag("button", "? keys", type="button", id="keys", title="Show the keys (?)"),
-    )
     return tag(
         "header",
         tag("a", "Skip to the verdict", href="#verdict", class_="skip"),
         tag("div", tag("h1", name), tag("p", line, class_="facts"), class_="title"),
-        tag("div", buttons, class_="buttons"),
+        tag("div", buttons, class_="buttons") if buttons else "",
     )
 
 

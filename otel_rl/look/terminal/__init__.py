@@ -7,5 +7,6 @@ In reading order: `past` reads the archive, `scene` is it with what agents wrote
 is the first screen, `detail` those inside of a run, `gauges` GPUs and hosts, `listing` many runs and `compared` some
 side by side; they draw with `drawing` and `words`. `pages` are the places that a reader can be at, and `watched` says
 which part of a run is read when, with `reading` for the archive. `app` and `several` are the applications, on a
-`canvas`; `show` starts them. `comparison`, `debts` (waits), `reasons` (`why`) and `samples` print answers.
+`canvas`; `show` starts them. `activities` says what each process does now, `otel-rl ui` too. `comparison`, `debts`
+(waits), `reasons` (`why`) and `samples` print answers.
 """

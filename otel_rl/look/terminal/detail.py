@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.cli.lines import StyledText, fit_line, line, marked, safe
 from otel_rl.look.terminal import drawing, words
+from otel_rl.look.terminal.activities import name_of
 from otel_rl.look.terminal.headline import title
 from otel_rl.look.terminal.overview import rule
 from otel_rl.look.terminal.phase_names import short_names
 from otel_rl.look.terminal.phases import own_seconds
-from otel_rl.look.terminal.processes import name_of
 from otel_rl.look.terminal.scene import Drawn, Who, label, window
 from otel_rl.recorder.convert.cells import fit, right
 from otel_rl.recorder.facts import wording

@@ -49,14 +49,10 @@ class Scene:
     """Why steps took their time, by the question; a text if that cannot be said."""
 
     def renew(self, present: RunPresent) -> None:
-        """Take the present; how the run stands is said for the same moment, though findings are read less often."""
+        """Take the present."""
         self.present = present
-        if self.facts is not None and self.facts.summary.state == present.state and present.sentence:
-            findings = tuple(
-                replace(finding, sentence=present.sentence) if finding.kind == "outcome" else finding
-                for finding in self.facts.findings
-            )
-            self.facts = replace(self.facts, findings=findings)
+        if self.facts is not None:
+            self.facts = as_of(self.facts, present)
 
     def learn(self, question: tuple[object, ...], reply: Any) -> None:
         """Keep an answer to a question of `otel_rl.look.terminal.reading`."""
@@ -125,6 +121,17 @@ class Drawn(NamedTuple):
     top: int = 0  # the number of the first such row that is shown
     rows: int = 0  # how many such rows there are in all
     shown: int = 0  # how many of them are shown
+
+
+def as_of(facts: Facts, present: RunPresent) -> Facts:
+    """Return facts in which how the run stands is said for the present, though findings are read less often."""
+    if facts.summary.state != present.state or not present.sentence:
+        return facts
+    findings = (
+        replace(finding, sentence=present.sentence) if finding.kind == "outcome" else finding
+        for finding in facts.findings
+    )
+    return replace(facts, findings=tuple(findings))
 
 
 def label(process: ProcessNow | tuple[str, int]) -> str:

@@ -39,7 +39,7 @@ async function curves(place, data, run) {
     search.placeholder = data.lines.length > 1 ? `Search all ${data.lines.length} names` : "Search the names";
     const first = data.lines.slice(0, data.main);
     note.replaceChildren(resolution(first));
-    left.replaceChildren(data.left_out ? make("p", {class: "note"}, `${wholeText(data.left_out)} more names are in the archive, but not in this file.`) : "");
+    left.replaceChildren(data.left_out ? make("p", {class: "note"}, `${wholeText(data.left_out)} more names are in the archive, but not on this page.`) : "");
     return Promise.all([main(data, first), find()]);
   };
   search.addEventListener("input", find);

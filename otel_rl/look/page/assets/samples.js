@@ -43,7 +43,7 @@ function sampleTable(place, table, run) {
     });
     const body = lines.slice(0, MOST_SAMPLES).map((line) => make("tr", {}, ...titles.map((_, at) => cell(line[at]))));
     inside.replaceChildren(make("table", {}, make("caption", {class: "unseen"}, table.name), make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)));
-    const parts = [`${wholeText(lines.length)} of ${wholeText(table.lines.length)} lines in this file`];
+    const parts = [`${wholeText(lines.length)} of ${wholeText(table.lines.length)} lines on this page`];
     if (lines.length > MOST_SAMPLES) parts.push(`the first ${MOST_SAMPLES} are shown`);
     if (table.cut) parts.push(`${wholeText(table.cut)} were left out when they were recorded or written here`);
     count.textContent = `${parts.join("; ")}. Recorded in steps ${wholeText(table.first)} to ${wholeText(table.last)}.`;

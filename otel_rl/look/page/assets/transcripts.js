@@ -27,7 +27,7 @@ export function transcriptList(place, samples, command, run) {
     shown = key;
     const facts = FACTS.filter(([name]) => samples.some((each) => each[name] !== null));
     const steps = [...new Set(samples.map(({step}) => step))].map(wholeText).join(", ");
-    note.textContent = `${wholeText(inRange.length)} of the ${wholeText(samples.length)} samples in this file, which are extremes of steps ${steps}. ${command} shows all.`;
+    note.textContent = `${wholeText(inRange.length)} of the ${wholeText(samples.length)} samples on this page, which are extremes of steps ${steps}. ${command} shows all.`;
     const [top, isFocused] = [inside.scrollTop, inside.contains(document.activeElement)];
     inside.replaceChildren(sampleList(inRange, sample, facts, run));
     inside.hidden = !inRange.length;
@@ -108,12 +108,12 @@ function transcript(sample, coloring, most, run) {
     if (turn.cut) block.append(make("p", {class: "note"}, `${wholeText(turn.cut)} more characters were not recorded.`));
     if (coloring && tokensIn(turn)) {
       block.append(tokenCells(turn, sample, coloring, most));
-      if (turn.moreTokens) block.append(make("p", {class: "note"}, `${wholeText(turn.moreTokens)} more tokens are not in this file.`));
+      if (turn.moreTokens) block.append(make("p", {class: "note"}, `${wholeText(turn.moreTokens)} more tokens are not on this page.`));
       tokenTable(block, turn, run);
     }
     article.append(block);
   }
-  if (sample.more) article.append(make("p", {class: "note"}, `${wholeText(sample.more)} more turns are not in this file.`));
+  if (sample.more) article.append(make("p", {class: "note"}, `${wholeText(sample.more)} more turns are not on this page.`));
   return article;
 }
 
