@@ -31,9 +31,9 @@ LEAST = 8
 """Steps that each of two levels lasts, at the least."""
 _OF_RISES = 0.8
 """Part of the chance of a false alarm that is that of a rise."""
-_MOST_IN_BLOCK, _LEAST_BLOCKS, _CHANCE_OF_BLOCKS = 8, 24, 0.1
+MOST_IN_BLOCK, LEAST_BLOCKS, _CHANCE_OF_BLOCKS = 8, 24, 0.1
 """Values of a block, blocks of a series, and the chance of a false alarm among means of blocks."""
-_ROUNDING = 1e-14
+ROUNDING = 1e-14
 """Part of the variance that is rounding."""
 RISE, NOTHING = 0, -1
 """The place of a steady rise or fall, which has none, and that of no change."""
@@ -88,8 +88,8 @@ def places_of_change(values: Floats, chance: float) -> Integers:
     for line in np.flatnonzero(place != NOTHING):
         at = int(place[line])
         room = length if at == RISE else min(at, length - at)
-        block = min(_MOST_IN_BLOCK, length // _LEAST_BLOCKS, room // LEAST)
-        if block > 1 and _certain(_blocks(values[line : line + 1], block), _CHANCE_OF_BLOCKS)[0] == NOTHING:
+        block = min(MOST_IN_BLOCK, length // LEAST_BLOCKS, room // LEAST)
+        if block > 1 and _certain(blocks_of(values[line : line + 1], block), _CHANCE_OF_BLOCKS)[0] == NOTHING:
             place[line] = NOTHING
     return place
 
@@ -100,7 +100,7 @@ def _certain(values: Floats, chance: float) -> Integers:
     return np.where(change.statistic > np.where(change.is_up, rising, falling), change.place, NOTHING)
 
 
-def _blocks(values: Floats, length: int) -> Floats:
+def blocks_of(values: Floats, length: int) -> Floats:
     """Return the means of blocks of each line; what is left over is left out."""
     whole = values.shape[1] // length * length
     means: Floats = values[:, :whole].reshape(len(values), -1, length).mean(axis=2)
@@ -111,7 +111,7 @@ def likeliest(values: Floats) -> LevelChange:
     """Return the likeliest change of each series, a line of `values` each."""
     centered = values - values.mean(axis=1, keepdims=True)
     count = values.shape[1]
-    floor = _ROUNDING * (np.square(centered).sum(axis=1) + np.square(values).max(axis=1)) + 1e-300
+    floor = ROUNDING * (np.square(centered).sum(axis=1) + np.square(values).max(axis=1)) + 1e-300
     places = np.arange(LEAST, count - LEAST + 1)
     # A level that lasts for few steps has many places where it could be by chance.
     odds = np.append(np.log(4 * places * (count - places) / count**2), 0.0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from otel_rl import semconv
 from otel_rl.look.insight.facts import PhaseShare
 from otel_rl.look.insight.own_times import IN_STEPS, own_ns, time_within
 from otel_rl.look.insight.recorded import in_sample
@@ -28,6 +29,8 @@ _MOST_STEPS = 128
 """Steps of a range whose work is looked at, so that a long run is read as fast as a short one."""
 TOGETHER = 0.25
 """Part of the difference before within which ranks that waited for each other are together."""
+
+_PHASE_TIME = "rl.phase.time"
 
 
 class PhaseTimes(NamedTuple):
@@ -144,3 +147,14 @@ def _seconds_of_steps(recorded: RecordedRun, spans: str, who: str) -> float:
     # The archive may have a row for every tenth step only: the others take as long on average.
     seconds = np.where(known, times.values[np.minimum(places, len(times.values) - 1)], times.mean)
     return float(seconds @ np.asarray(steps["n"], np.float64))
+
+
+def logged_phases(recorded: RecordedRun) -> list[str]:
+    """Return the names of metrics that the trainer logged with times of phases, such as `timing_s/gen`."""
+    read = recorded.main.vocabulary.read
+    names = []
+    for name, measured in recorded.names.items():
+        reading = None if measured else read(name)
+        if reading is not None and (reading.metric, reading.factor) == (_PHASE_TIME, 1.0):
+            names += [name] if dict(reading.attributes).get(semconv.PHASE) not in (None, "step") else []
+    return names

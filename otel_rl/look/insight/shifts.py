@@ -3,7 +3,8 @@
 Splits a series at its likeliest change of level, as `level_test` has it, and goes on in both parts. A level that lasts
 for a short time is hidden by the whole series, so that halves, quarters and eighths are looked at too (Kovács,
 Bühlmann, Li and Munk 2023, "Seeded binary segmentation", Biometrika 110), at a tenth of the chance of a false alarm.
-Outliers, such as steps with an evaluation, are cut before.
+A series without any change of level may still go from one to another bit by bit, as `ramps` has it. Outliers, such as
+steps with an evaluation, are cut before.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from otel_rl.look.insight.level_test import CHANCE, LEAST, NOTHING, RISE, places_of_change
+from otel_rl.look.insight.ramps import ramp
 from otel_rl.look.insight.series import blocks, spread
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ _PARTS = 22
 """Halves, quarters and eighths that overlap by half."""
 _OF_PARTS = 0.1
 """Share of the chance of a false alarm that all parts have together."""
+_OF_RAMPS = 0.1
+"""Share of it that ramps have."""
 _LOOKS, _EARLY_LOOKS, _EARLY = 8.0, 48.0, 60
 """The chance of a false alarm is divided by this while a run goes on, and by the second number in its first steps."""
 _AGAIN = 1.25
@@ -71,9 +75,11 @@ def shifts(series: Series, least: float, *, relative: bool = True, is_live: bool
     means, length = blocks(cut, _MOST_BLOCKS)
     looks = 1.0 if not is_live else _EARLY_LOOKS if len(values) < _EARLY else _LOOKS
     places, rises = _Splits(CHANCE / looks).of(means)
+    ramped = ramp(means, _OF_RAMPS * CHANCE / looks) if len(places) == 2 and not rises else None
     ends = [len(values) if place == len(means) else place * length for place in places]
     ends = [ends[0], *(_refined(cut, place, length) for place in ends[1:-1]), ends[-1]]
     risen = [(ends[places.index(begin)], ends[places.index(end)]) for begin, end in rises]
+    risen += [_around(*ramped, len(means), length)] if ramped else []
     changes = [_rise(steps, values, begin, end) for begin, end in risen]
     changes = [rise for rise in changes if _size(rise, relative=relative) >= smallest]
     kept = _large(compared, ends, smallest)
@@ -164,6 +170,12 @@ def _refined(values: Floats, place: int, length: int) -> int:
     middle, sign = (levels[0] + levels[1]) / 2, 1 if levels[1] > levels[0] else -1
     sums = np.cumsum(np.sign(near - middle) * sign)  # lowest where values change from one side to the other
     return begin + int(np.argmin(sums)) + 1
+
+
+def _around(begin: int, end: int, count: int, length: int) -> tuple[int, int]:
+    """Return the bounds of a ramp among values, with a fifth of them before it and a fifth behind it."""
+    margin = max(LEAST // 2, (end - begin) // 3)
+    return max(0, begin - margin) * length, min(count, end + margin) * length
 
 
 def _rise(steps: Integers, values: Floats, begin: int, end: int) -> Shift:

@@ -63,6 +63,17 @@ def test_a_rise_is_one_change() -> None:
     assert (rise.before, rise.after) == (pytest.approx(41.6, rel=0.02), pytest.approx(57.6, rel=0.02))
 
 
+@pytest.mark.parametrize(("begin", "end"), [(64, 96), (0, 60), (90, 160), (30, 130)])
+def test_a_ramp_between_two_levels(begin: int, end: int) -> None:
+    """It is one change, with its levels, and where it was."""
+    noise = 0.04 * np.random.default_rng(1).normal(size=160)
+    course = math.log(1.8) * np.clip((np.arange(160) - begin) / (end - begin), 0, 1)
+    (ramp,) = shifts(Series(np.arange(160), 40 * np.exp(noise + course)), 0.08)
+
+    assert ramp.after / ramp.before == pytest.approx(1.8, rel=0.2)
+    assert abs((ramp.first + ramp.last) / 2 - (begin + end) / 2) < 25
+
+
 @pytest.mark.parametrize("period", [10, 20, 50])
 def test_evaluations_are_no_change(period: int) -> None:
     """Steps that take four times as long in a fixed period are outliers."""

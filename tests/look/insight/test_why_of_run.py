@@ -12,13 +12,17 @@ from click.testing import CliRunner
 
 import otel_rl
 from otel_rl.cli import main
+from otel_rl.export import Row
 from otel_rl.look.insight import facts_of
+from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.insight.why.answer import Why
 from otel_rl.look.insight.why.conclude import explained_steps
+from otel_rl.look.insight.why.logged_times import slow_by_logged
 from otel_rl.look.insight.why.of_run import why
 from otel_rl.recorder.archive.autopsies import FOLDER, Autopsy, StackGroup, Verdict
+from otel_rl.recorder.archive.writer import ArchiveWriter
 from otel_rl.recorder.facts.signs import Stalled
-from tests.look.insight.played import Played, play
+from tests.look.insight.played import BEGAN, Played, play
 from tests.look.recorded import STARTED, Shape, record
 from tests.look.terminal.nows import S, hanging, process, wait, written
 
@@ -226,6 +230,23 @@ def test_a_run_without_spans(tmp_path: Path) -> None:
 
     assert refused.exit_code == 1
     assert "give the trainer steps with run.step" in refused.output
+
+
+@pytest.mark.parametrize(("of_phase", "is_named"), [(9.0, True), (1.0, False)])
+def test_slow_steps_by_logged_times(tmp_path: Path, of_phase: float, *, is_named: bool) -> None:
+    """Without spans, a phase is named whose logged time makes up most of what a step takes longer."""
+    writer = ArchiveWriter(tmp_path / "archive" / "local", 1 << 60)
+    (tmp_path / "run.json").write_text("{}")
+    for step in range(40):
+        is_slow = step in (20, 30)
+        values = {"time/step": 14.0 if is_slow else 5.0, "timing_s/load": of_phase if is_slow else 0.1}
+        writer.add(Row(step, BEGAN + step * S, {**values, "timing_s/gen": 4.0}, measured=("time/step",)))
+    writer.save(seals=True)
+    sentence = "Steps 20 and 30 took 14 s, usually 5 s: timing_s/load took 9 s, usually 100 ms."
+
+    found = slow_by_logged(RecordedRun(otel_rl.open_run(tmp_path)))
+
+    assert [finding.sentence for finding in found] == ([sentence] if is_named else [])
 
 
 def test_an_empty_run(tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_rl import semconv
 from otel_rl.look.insight.findings.engine_load import UNEVEN_ADVICE, open_requests, running
-from otel_rl.look.insight.phases import works, works_of_ranks
+from otel_rl.look.insight.phases import logged_phases, works, works_of_ranks
 from otel_rl.recorder.facts import wording
 from otel_rl.semconv.phase_categories import category_of
 
@@ -44,7 +43,6 @@ _OF_COMPLETIONS = ("rollout", "training", "reward")
 _OF_ENGINES = ("rollout", "waiting")
 """Categories of phases in which engines generate."""
 _TRAINED = "trajectories/trained"
-_PHASE_TIME = "rl.phase.time"
 
 
 class ChangeCause(NamedTuple):
@@ -176,16 +174,8 @@ class _Outside(NamedTuple):
 
 def _logged(recorded: RecordedRun, steps: _Range) -> dict[str, float]:
     """Return the median times of phases that the trainer logged, by the names of the metrics."""
-    read = recorded.main.vocabulary.read
-    times = {}
-    for name, measured in recorded.names.items():
-        reading = None if measured else read(name)
-        if reading is None or (reading.metric, reading.factor) != (_PHASE_TIME, 1.0):
-            continue
-        median = recorded.series(name).between(*steps).median
-        if median > 0 and dict(reading.attributes).get(semconv.PHASE) not in (None, "step"):
-            times[name] = median
-    return times
+    medians = {name: recorded.series(name).between(*steps).median for name in logged_phases(recorded)}
+    return {name: median for name, median in medians.items() if median > 0}
 
 
 def _are_alike(phases: Sequence[_Grown], whole: float) -> bool:

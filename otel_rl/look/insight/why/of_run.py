@@ -16,6 +16,7 @@ from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.insight.state import standing
 from otel_rl.look.insight.why.answer import Why
 from otel_rl.look.insight.why.conclude import explained_steps
+from otel_rl.look.insight.why.logged_times import slow_by_logged
 from otel_rl.look.insight.why.slow_steps import slow_of, walls
 from otel_rl.recorder.archive.now import read_now
 from otel_rl.recorder.archive.present import present_of
@@ -109,15 +110,18 @@ def _slow(run: RunReader, facts: Facts, at: int) -> Why:
     """Return what became slow and which steps were slow, without the first one; of a run that is well, the verdict."""
     known = walls(run)
     warm = known[_WARM_UP_STEPS:]
+    slow: list[Finding] = []
     explained, advice = None, ["No step stands out. To explain one: otel-rl why --steps STEP"]
     try:
         if not known or {*warm} & {*slow_of(known)}:
             explained, advice = explained_steps(run, (warm[0].step, warm[-1].step) if warm else None), []
     except ValueError as error:
-        advice = [f"Steps cannot be explained: {error}."] if facts.summary.steps else []
+        slow = slow_by_logged(RecordedRun(run, at))
+        advice = [f"Steps cannot be explained: {error}."] if facts.summary.steps and not slow else []
     # Trouble of any kind comes first: a run can be fast and diverge.
     findings = [each for each in facts.findings if _costs(each) or (each.kind in _OF_TIME and each.severity == "note")]
     findings = findings if explained is not None or any(map(_costs, findings)) else [*facts.findings[:_VERDICT]]
+    findings += slow
     unusual = unusual_phases(present_of(run.place, at)) if goes_on(facts.summary.state) else []
     made = last_autopsy(RecordedRun(run, at)) if unusual else None
     made = made if made is not None and made.verdict.names_cause else None
