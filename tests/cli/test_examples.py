@@ -20,7 +20,7 @@ from tests.processes import run, run_python
 _CONTEXT = click.Context(main)
 VERBS = [verb for name in main.list_commands(_CONTEXT) if isinstance(verb := main.get_command(_CONTEXT, name), Verb)]
 EXAMPLES = [example for verb in VERBS for example in verb.examples]
-_PROCESS = ("run", "demo", "rm", "mcp", "watch", "bridge", "stack", "token")
+_PROCESS = ("run", "demo", "rm", "mcp", "watch", "bridge", "stack", "token", "ui")
 """Verbs that train, serve, delete, or change this machine."""
 _DELIVERS = "agent newest --once"
 _SENDS = ("export newest --to wandb", "export newest --to tensorboard,mlflow")

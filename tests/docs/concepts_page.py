@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "otel_rl"
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 BEGIN, END = "<!-- concepts: python -m tests.docs.concepts_page -->\n", "<!-- end of concepts -->\n"
-VIEWS = ("look/terminal", "look/page", "look/mcp", "look/verbs", "cli")
+VIEWS = ("look/terminal", "look/page", "look/ui", "look/mcp", "look/verbs", "cli")
 """The rooms that print, and compute none of the concepts."""
 
 

@@ -25,7 +25,7 @@ def document(title: str, body: Markup, data: Mapping[str, str]) -> Iterator[str]
         data: What the scripts draw, by part, as JSON. The timeline, the largest one, comes last: all others are shown
             before it is read.
     """
-    text = f"/*! uPlot:\n{asset('uplot.license.txt')}*/\n{asset('uplot.js')}\n{script('main')}"
+    text = _scripts("main")
     yield _begin(title, body, text)
     for part, value in data.items():
         if part != TIMELINE:
@@ -41,13 +41,24 @@ def still(title: str, body: Markup) -> str:
     return f"{_begin(title, body)}</body>\n</html>\n"
 
 
-def _begin(title: str, body: Markup, scripts: str = "") -> str:
-    """Return the head of a page, whose policy allows its own style and script alone, and its body."""
-    style = "\n".join(map(asset, _STYLES))
+def shell(title: str, body: Markup) -> str:
+    """Return the text of the page over all runs, which asks its server for what it shows, and nobody else."""
+    text = _scripts("app")
+    return f"{_begin(title, body, text, is_served=True)}<script>{text}</script>\n</body>\n</html>\n"
+
+
+def _scripts(module: str) -> str:
+    return f"/*! uPlot:\n{asset('uplot.license.txt')}*/\n{asset('uplot.js')}\n{script(module)}"
+
+
+def _begin(title: str, body: Markup, scripts: str = "", *, is_served: bool = False) -> str:
+    """Return the head of a page, whose policy allows its own style, script and server alone, and its body."""
+    style = "\n".join(map(asset, (*_STYLES, "screens.css") if is_served else _STYLES))
     policy = "; ".join(
         (
             "default-src 'none'",
             *([f"script-src '{_hash(scripts)}'"] if scripts else []),
+            *(["connect-src 'self'"] if is_served else []),
             f"style-src '{_hash(style)}'",
             "base-uri 'none'",
             "form-action 'none'",

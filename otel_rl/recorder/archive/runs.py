@@ -23,11 +23,11 @@ from otel_rl.recorder.files.atomic_files import read_shown_json
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-_MANIFEST = "run.json"
+MANIFEST = "run.json"
 NEWEST = "newest"
 """The name of the run that was created or resumed last."""
 _warnings = Occasional(log_of("otel_rl"))
-_SIGNS = (_MANIFEST, ARCHIVE, ROWS_FILE, MACHINE_FILE)
+_SIGNS = (MANIFEST, ARCHIVE, ROWS_FILE, MACHINE_FILE)
 
 
 class _Manifest(msgspec.Struct):
@@ -56,9 +56,9 @@ def place_of(path: str | os.PathLike[str]) -> Place:
         FileNotFoundError: It is none.
     """
     directory = Path(path).absolute()  # the reader stays valid when the working directory changes
-    if not _is_run(directory):
+    if not is_run_directory(directory):
         raise FileNotFoundError(f"{directory} is not a run directory: it has none of {', '.join(_SIGNS)}")
-    manifest = read_shown_json(directory / _MANIFEST, _Manifest, directory) or _Manifest()
+    manifest = read_shown_json(directory / MANIFEST, _Manifest, directory) or _Manifest()
     real, marks = directory.resolve(), marks_of(directory)
     name = marks.name or manifest.name or real.name
     return Place(directory, manifest.id, manifest.project or real.parent.name, name, manifest.name, marks)
@@ -97,7 +97,7 @@ def directory_of(name: str, parent: Path, *, exact: bool = False) -> Path | str:
     place = Path(name)
     try:
         if place.is_dir() and exact:
-            return place.absolute() if _is_run(place) else f"{name} is not a run directory; name one run"
+            return place.absolute() if is_run_directory(place) else f"{name} is not a run directory; name one run"
         if place.is_dir():
             return _newest(_runs_below(place)) or place  # the reader says what such a directory lacks
         runs = _runs_below(parent)
@@ -135,12 +135,12 @@ def labels_of(places: Sequence[Place]) -> list[str]:
 
 def _below(top: Path) -> Iterator[Path]:
     """Yield the run directories in a directory, or the directory itself; run directories do not nest."""
-    if _is_run(top):
+    if is_run_directory(top):
         yield top
         return
     for path, folders, _ in os.walk(top):
         for folder in sorted(folders):
-            if _is_run(directory := Path(path, folder)):
+            if is_run_directory(directory := Path(path, folder)):
                 folders.remove(folder)
                 yield directory
 
@@ -157,7 +157,7 @@ def _newest(runs: Sequence[Place]) -> Path | None:
     begun: dict[Path, float] = {}
     for run in runs:
         with contextlib.suppress(OSError):  # it was removed meanwhile, or has rows alone
-            begun[run.path] = (run.path / _MANIFEST).stat().st_mtime
+            begun[run.path] = (run.path / MANIFEST).stat().st_mtime
     return max((run.path for run in runs), key=lambda path: begun.get(path, 0.0), default=None)
 
 
@@ -168,7 +168,8 @@ def _entries(directory: Path) -> list[Path]:
         return []
 
 
-def _is_run(directory: Path) -> bool:
+def is_run_directory(directory: Path) -> bool:
+    """Return whether a directory is that of a run."""
     return any(os.path.exists(directory / sign) for sign in _SIGNS)  # noqa: PTH110 - false for what cannot be examined
 
 

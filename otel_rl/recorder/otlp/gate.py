@@ -14,7 +14,7 @@ from otel_rl.recorder.errors.texts import shown
 from otel_rl.recorder.otlp.answers import MISDIRECTED, TOO_MUCH, UNAUTHENTICATED, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from otel_rl.recorder.settings.tokens import Tokens
 
@@ -36,22 +36,32 @@ class Gate:
         tokens: The bearer tokens, of which requests must have one.
         host: The name or address of the listener as configured.
         clock: The time in seconds.
+        open_paths: Paths of answers that are the same for everybody, and need no token.
     """
 
-    def __init__(self, tokens: Tokens, host: str = "", clock: Callable[[], float] = time.monotonic) -> None:
-        self._tokens, self._clock = tokens, clock
+    def __init__(
+        self,
+        tokens: Tokens,
+        host: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        open_paths: Collection[str] = (),
+    ) -> None:
+        self._tokens, self._clock, self._open_paths = tokens, clock, open_paths
         own = socket.gethostname().lower()
         self._names = {"", "localhost", own, own.partition(".")[0], host.strip("[]").lower()}
         self._wrong: Counter[str] = Counter()
         self._since = clock()
         self._lock = threading.Lock()
 
-    def check(self, peer: str, host: str, headers: Mapping[str, str]) -> None:
-        """Check a request of the client at the address `peer` to `host`, with or without a port.
+    def check(self, peer: str, host: str, headers: Mapping[str, str], path: str = "") -> None:
+        """Check a request for `path` of the client at the address `peer` to `host`, with or without a port.
 
         Raises:
             Refusal: It has no valid token, or comes from another site.
         """
+        if path in self._open_paths:
+            return
         if self._tokens:
             self._check_token(peer, headers.get("authorization", ""))
             return

@@ -34,6 +34,7 @@ class Request(NamedTuple):
     path: str
     headers: Mapping[str, str]
     peer: str
+    query: str = ""
 
 
 class Answer(NamedTuple):
@@ -85,7 +86,7 @@ class Handler(RequestHandler):
         connection: Any = self.request.connection
         self._visitor: Visitor = visitors[connection.stream]
         headers = {name.lower(): text for name, text in self.request.headers.items()}
-        self._asked = Request(self.request.method, self.request.path, headers, self._visitor.peer)
+        self._asked = Request(self.request.method, self.request.path, headers, self._visitor.peer, self.request.query)
         self._body = bytearray()
         self._seen = 0
         self._refusal: Refusal | None = None
@@ -97,7 +98,7 @@ class Handler(RequestHandler):
         size = int(length) if length.isdecimal() else 0
         has_body = size > 0 or "transfer-encoding" in headers
         try:
-            self._gate.check(self._asked.peer, headers.get("host", ""), headers)
+            self._gate.check(self._asked.peer, headers.get("host", ""), headers, self._asked.path)
             if self._asked.method not in self._site.methods:
                 raise self._wrong_method("not supported")
             self._site.check(self._asked)

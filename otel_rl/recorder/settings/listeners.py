@@ -77,13 +77,13 @@ def check_head(address: str, *, has_token: bool, insecure: bool) -> None:
 
 
 def check_endpoint(host: str, environ: Mapping[str, str], *, has_token: bool, insecure: bool) -> None:
-    """Raise if other machines reach the metrics endpoint, and it has no token or no TLS.
+    """Raise if other machines reach the metrics endpoint or the page, and it has no token or no TLS.
 
     Raises:
         SettingsError: The message has the fix.
     """
     fix = f"set {CERTIFICATE_VARIABLE} and {KEY_VARIABLE} to PEM files"
-    what, is_encrypted = f"metrics endpoint on {host!r}", bool(environ.get(CERTIFICATE_VARIABLE))
+    what, is_encrypted = f"listener on {host!r}", bool(environ.get(CERTIFICATE_VARIABLE))
     check(what, host, has_token=has_token, is_encrypted=is_encrypted, insecure=insecure, fix=fix)
 
 

@@ -60,6 +60,7 @@ def goodput(recorded: RecordedRun, parts: Mapping[str, float]) -> list[Finding]:
     costs = {_LOSSES[key]: part for key, part in parts.items() if key in _LOSSES}
     large = sorted((loss for loss in costs if costs[loss] >= _LEAST), key=lambda loss: (-costs[loss], loss.name))
     lost = ", ".join(f"{wording.percent(costs[loss])} {loss.name}" for loss in large)
+    costly = f" Lost: {lost}." if lost else ""
     trained = parts.get(TRAINED, 0.0)
     begun = parts.get(_OPEN, 0.0)
     once = {_START, *_categories_once(recorded)}
@@ -70,7 +71,7 @@ def goodput(recorded: RecordedRun, parts: Mapping[str, float]) -> list[Finding]:
         Finding(
             kind="goodput",
             severity="good" if known >= _WELL else "note" if known >= _BAD else "warning",
-            sentence=f"{wording.percent(trained)} of the time trained.{f' Lost: {lost}.' if lost else ''}{in_step}",
+            sentence=wording.capitalized(f"{wording.percent(trained)} of the time trained.{costly}{in_step}"),
             advice=advice if known < _WELL else "",
             evidence=Evidence(
                 steps=(steps.first, steps.last),

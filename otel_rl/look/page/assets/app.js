@@ -1,0 +1,38 @@
+// The page over all runs: which screen is shown follows from the address.
+
+import {byId} from "./dom.js";
+import {takeToken} from "./net.js";
+import {runsScreen} from "./runs.js";
+import {nextTheme, setTheme} from "./theme.js";
+
+const SCREENS = {runs: runsScreen};
+let shown = null, leave = () => {};
+
+/** The screen of an address, such as `runs` or `run=KEY&step=812`, and its parameters. */
+function screenOf(address) {
+  const parts = new URLSearchParams(address.replace(/^#/, ""));
+  const name = Object.keys(SCREENS).find((screen) => parts.has(screen)) ?? "runs";
+  return {name, of: parts.get(name) ?? "", parts};
+}
+
+/** Show the screen of the address. A screen returns `follow(parts)` for addresses of its own, and `leave()`. */
+function follow() {
+  takeToken();
+  const {name, of, parts} = screenOf(location.hash);
+  const identity = `${name}=${of}`;
+  if (shown?.identity === identity) {
+    shown.screen.follow(parts);
+    return;
+  }
+  leave();
+  byId("screen").replaceChildren();
+  const screen = SCREENS[name](byId("screen"), of, parts);
+  shown = {identity, screen};
+  leave = () => screen.leave();
+}
+
+setTheme("");
+byId("theme").addEventListener("click", nextTheme);
+addEventListener("hashchange", follow);
+follow();
+document.documentElement.dataset.ready = "page";

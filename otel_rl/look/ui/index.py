@@ -1,0 +1,202 @@
+"""The runs that the page shows: which there are, what each says, and what has changed since somebody asked last."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from otel_rl.look.ui.run_line import RunLine, run_line
+from otel_rl.look.ui.tree import RunTree
+from otel_rl.look.ui.verdicts import Fingerprint, RunVerdict, VerdictReader
+from otel_rl.recorder.archive.files import ROWS_FILE
+from otel_rl.recorder.archive.present import present_of
+from otel_rl.recorder.archive.runs import MANIFEST, place_of
+from otel_rl.recorder.directory.parts import ARCHIVE
+from otel_rl.recorder.errors.occasional import Occasional
+from otel_rl.recorder.errors.sinks import log_of
+from otel_rl.recorder.facts.states import goes_on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from otel_rl.recorder.archive.present import RunPresent
+    from otel_rl.recorder.archive.runs import Place
+
+_LOOK_S = 0.9
+"""Seconds for which a look is the present: the page asks each second, and many pages may ask."""
+_ENDED_EVERY_S = 10.0
+"""Seconds between two looks at runs that have ended; somebody may resume them."""
+_WALK_SHARE = 0.01
+"""The share of the time in which run directories are looked for."""
+_LEAST_WALK_S = 2.0
+_KEY_BYTES = 8
+_warnings = Occasional(log_of("otel_rl"))
+
+
+class RunsSince(msgspec.Struct, frozen=True, kw_only=True):
+    """The lines of the list that have changed."""
+
+    cursor: str  # what to ask with next
+    at_unix_nano: int  # the time of the server: the clock of a browser may differ by minutes
+    is_whole: bool  # whether these are all runs, and not only those that have changed
+    directories: tuple[str, ...]  # the directories that are watched
+    runs: tuple[RunLine, ...]
+    gone: tuple[str, ...]  # keys of runs that are there no more
+
+
+class _IndexedRun:
+    """A run as it was at the last look."""
+
+    def __init__(self, place: Place, top: Path) -> None:
+        self.place, self.top = place, top
+        self.fingerprint: Fingerprint = ()
+        self.present: RunPresent | None = None
+        self.verdict: RunVerdict | None = None
+        self.line: RunLine | None = None
+        self.version = 0  # that of the list when its line changed
+        self.looked_at = -_ENDED_EVERY_S
+
+
+class RunIndex:
+    """The runs below directories. It looks when somebody asks, and at most once a second.
+
+    Args:
+        directories: The directories.
+        cache: The directory in which verdicts are kept; `None` to keep none.
+    """
+
+    def __init__(self, directories: Iterable[Path], cache: Path | None = None) -> None:
+        self._directories = tuple(directories)
+        self._tree = RunTree(self._directories)
+        self._runs: dict[str, _IndexedRun] = {}
+        self._gone: dict[str, int] = {}
+        self._version = 0
+        self._birth = secrets.token_hex(4)  # cursors of an earlier server mean nothing
+        self._looked_at, self._walk_at = -_LOOK_S, 0.0
+        self._lock = threading.Lock()
+        self._verdicts = VerdictReader(self._received, cache)
+
+    def since(self, cursor: str = "") -> RunsSince:
+        """Return the lines that have changed since a cursor; all of them without a valid one."""
+        birth, _, number = cursor.partition("-")
+        after = int(number) if birth == self._birth and number.isdecimal() else -1
+        with self._lock:
+            self._look()
+            return RunsSince(
+                cursor=f"{self._birth}-{self._version}",
+                at_unix_nano=time.time_ns(),
+                is_whole=after < 0,
+                directories=tuple(map(str, self._directories)),
+                runs=tuple(run.line for run in self._runs.values() if run.line is not None and run.version > after),
+                gone=tuple(key for key, version in self._gone.items() if version > after >= 0),
+            )
+
+    def place(self, key: str) -> Place | None:
+        """Return the directory of a run; `None` if it is not one of these."""
+        with self._lock:
+            if key not in self._runs:
+                self._look()
+            run = self._runs.get(key)
+        return None if run is None else run.place
+
+    def verdict(self, key: str) -> RunVerdict | None:
+        """Return what the archive of a run said when it was read last; `None` if it was not read yet."""
+        run = self._runs.get(key)
+        return None if run is None else run.verdict
+
+    def close(self) -> None:
+        """End the thread."""
+        self._verdicts.close()
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < _LOOK_S:
+            return
+        self._looked_at = now
+        if now >= self._walk_at:
+            self._walk(now)
+        at = time.time_ns()
+        for key, run in self._runs.items():
+            is_over = run.present is not None and run.present.is_over
+            if is_over and now - run.looked_at < _ENDED_EVERY_S:
+                continue
+            run.looked_at = now
+            fingerprint = _fingerprint(run.place.path)
+            if is_over and fingerprint == run.fingerprint:
+                continue
+            self._renew(key, run, fingerprint, at)
+
+    def _walk(self, now: float) -> None:
+        """Find the run directories."""
+        found = {key_of(path): (path, top) for path, top in self._tree.look().items()}
+        for key in self._runs.keys() - found.keys():
+            del self._runs[key]
+            self._version += 1
+            self._gone[key] = self._version
+        for key in found.keys() - self._runs.keys():
+            path, top = found[key]
+            try:
+                self._runs[key] = _IndexedRun(place_of(path), top)
+            except FileNotFoundError:  # it was removed meanwhile
+                continue
+            self._gone.pop(key, None)
+        took = time.monotonic() - now
+        self._walk_at = now + max(_LEAST_WALK_S, took / _WALK_SHARE)
+
+    def _renew(self, key: str, run: _IndexedRun, fingerprint: Fingerprint, at: int) -> None:
+        try:
+            run.place = place_of(run.place.path)
+            run.present = present_of(run.place, at)
+        except Exception as error:  # one run that cannot be read hides no other
+            _warnings.warn(f"{run.place.path}: {error}")
+            return
+        run.fingerprint = fingerprint
+        is_live = goes_on(run.present.state)
+        self._verdicts.want(key, run.place.path, fingerprint, is_live=is_live, known=run.verdict)
+        self._update(key, run)
+
+    def _received(self, key: str, verdict: RunVerdict) -> None:
+        with self._lock:
+            run = self._runs.get(key)
+            if run is not None:
+                run.verdict = verdict
+                self._update(key, run)
+
+    def _update(self, key: str, run: _IndexedRun) -> None:
+        assert run.present is not None
+        read = run.verdict.present if run.verdict is not None and not run.present.is_complete else None
+        line = run_line(key, run.top, read or run.present, run.verdict)
+        if line != run.line:
+            self._version += 1
+            run.line, run.version = line, self._version
+
+
+def key_of(path: Path) -> str:
+    """Return the key of a run directory: the same for each server, and nothing of its path."""
+    return hashlib.sha256(os.fsencode(path.resolve())).digest()[:_KEY_BYTES].hex()
+
+
+def _fingerprint(path: Path) -> Fingerprint:
+    """Return when the files changed by which a run goes on."""
+    archive = path / ARCHIVE
+    files: list[Any] = [path / MANIFEST, path / ROWS_FILE, archive]
+    try:
+        with os.scandir(archive) as machines:
+            files += sorted(f"{machine.path}/now.json" for machine in machines)
+    except OSError:
+        pass
+    return tuple(_changed_ns(file) for file in files)
+
+
+def _changed_ns(file: Path | str) -> int:
+    try:
+        return os.stat(file).st_mtime_ns  # noqa: PTH116 - thousands, of texts
+    except OSError:
+        return 0

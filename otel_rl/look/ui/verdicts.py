@@ -1,0 +1,167 @@
+"""The verdicts of runs: concluded in the background, one run after the other, and kept on disk for those that ended."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from otel_rl.look.insight import Facts, facts_of
+from otel_rl.look.reader.runs import open_run
+from otel_rl.look.terminal.past import present_of_archive
+from otel_rl.recorder.archive.present import RunPresent, present_of
+from otel_rl.recorder.errors.occasional import Occasional
+from otel_rl.recorder.errors.sinks import log_of
+from otel_rl.recorder.files.atomic_files import read_json, write_atomically
+from otel_rl.recorder.files.modes import PRIVATE
+from otel_rl.recorder.files.own_directory import OwnDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LIVE_EVERY_S = 5.0
+"""Seconds between two readings of a run that goes on: one takes up to 2 s of CPU."""
+_MOST_PARAMETERS, _MOST_CHARACTERS = 500, 200
+_warnings = Occasional(log_of("otel_rl"))
+
+Fingerprint = tuple[int, ...]
+"""The times at which the files of a run changed; while they are the same, so is what it says."""
+
+
+class RunVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as its archive has it."""
+
+    facts: Facts  # its facts
+    present: RunPresent | None = None  # its present, if no agent left a summary of it
+    parameters: dict[str, str | float | int | bool | None] = {}  # its parameters, those that are one value
+    fingerprint: Fingerprint = ()  # of what it was read from
+    made_by: str = ""  # the version of otel-rl that concluded
+
+
+class _Wanted(NamedTuple):
+    path: Path
+    fingerprint: Fingerprint
+    is_live: bool
+    known: RunVerdict | None
+
+
+class VerdictReader:
+    """Reads runs on a thread of its own, those that go on first.
+
+    Args:
+        done: Called on the thread with the key of a run and its verdict.
+        cache: The directory in which verdicts of ended runs are kept; `None` to keep none.
+    """
+
+    def __init__(self, done: Callable[[str, RunVerdict], None], cache: Path | None = None) -> None:
+        self._done, self._cache = done, cache
+        self._wanted: dict[str, _Wanted] = {}
+        self._read_at: dict[str, float] = {}
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._read_all, name="otel-rl-verdicts", daemon=True)
+        self._thread.start()
+
+    def want(
+        self, key: str, path: Path, fingerprint: Fingerprint, *, is_live: bool, known: RunVerdict | None = None
+    ) -> None:
+        """Ask for the verdict of a run, unless the known one is of the same files."""
+        if known is not None and known.fingerprint == fingerprint and not is_live:
+            return
+        with self._changed:
+            self._wanted[key] = _Wanted(path, fingerprint, is_live, known)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """End the thread after the run that it reads."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join(10)
+
+    def _read_all(self) -> None:
+        while (task := self._next()) is not None:
+            key, wanted = task
+            verdict = (None if wanted.is_live else self._kept(key, wanted)) or self._read(wanted)
+            self._read_at[key] = time.monotonic()
+            if verdict is not None:
+                if not wanted.is_live and verdict is not wanted.known:
+                    self._keep(key, verdict)
+                self._done(key, verdict)
+
+    def _next(self) -> tuple[str, _Wanted] | None:
+        """Wait for a run that is to be read, and return it; `None` at the end."""
+        with self._changed:
+            while not self._is_closed:
+                now = time.monotonic()
+                due = {key: self._read_at.get(key, -_LIVE_EVERY_S) + _LIVE_EVERY_S for key in self._wanted}
+                ready = [key for key, at in due.items() if at <= now or not self._wanted[key].is_live]
+                if ready:
+                    key = min(ready, key=lambda key: (not self._wanted[key].is_live, due[key]))
+                    return key, self._wanted.pop(key)
+                self._changed.wait(min(due.values()) - now if due else None)
+        return None
+
+    def _read(self, wanted: _Wanted) -> RunVerdict | None:
+        try:
+            run = open_run(wanted.path)
+            facts, parameters = facts_of(run), _single(run.parameters)
+            is_summed_up = present_of(run.place).is_complete
+            present = None if is_summed_up else present_of_archive(run.place, time.time_ns())
+        except Exception as error:  # one run that cannot be read hides no other
+            _warnings.warn(f"{wanted.path}: {error}")
+            return None
+        return RunVerdict(
+            facts=facts,
+            present=present,
+            parameters=parameters,
+            fingerprint=wanted.fingerprint,
+            made_by=version("otel-rl"),
+        )
+
+    def _kept(self, key: str, wanted: _Wanted) -> RunVerdict | None:
+        if self._cache is None:
+            return None
+        kept = read_json(self._cache / f"{key}.json", RunVerdict)
+        is_valid = kept is not None and kept.fingerprint == wanted.fingerprint and kept.made_by == version("otel-rl")
+        return kept if is_valid else None
+
+    def _keep(self, key: str, verdict: RunVerdict) -> None:
+        if self._cache is None:
+            return
+        try:
+            write_atomically(self._cache / f"{key}.json", msgspec.json.encode(verdict), PRIVATE.file)
+        except OSError as error:
+            _warnings.warn(f"{self._cache}: {error.strerror}; verdicts are not kept")
+
+
+def cache_directory() -> Path | None:
+    """Return the directory of this user in which the page keeps what it has computed; `None` if there is none."""
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(configured) if configured.startswith("/") else Path("~/.cache").expanduser()
+    place = base / "otel-rl" / "page"
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with OwnDirectory(place, PRIVATE.directory):
+            return place
+    except OSError as error:
+        _warnings.warn(f"{place}: {error.strerror or error}; the page keeps nothing between two starts")
+        return None
+
+
+def _single(parameters: dict[str, object]) -> dict[str, str | float | int | bool | None]:
+    """Return parameters that are one value, as far as a list has room for them."""
+    kept: dict[str, str | float | int | bool | None] = {}
+    for name, value in parameters.items():
+        if isinstance(value, str):
+            kept[name[:_MOST_CHARACTERS]] = value[:_MOST_CHARACTERS]
+        elif value is None or isinstance(value, bool | int | float):
+            kept[name[:_MOST_CHARACTERS]] = value
+        if len(kept) >= _MOST_PARAMETERS:
+            break
+    return kept

@@ -1,0 +1,111 @@
+"""The page over all runs in a real browser."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.look.hostile import HOSTILE
+from tests.look.recorded import Shape, record
+from tests.look.ui.pages import Served, served, until
+from tests.real_parts import needs, needs_program
+
+pytestmark = [pytest.mark.slow, needs("playwright"), needs("axe_playwright_python"), needs_program("chromium")]
+Visit = Callable[..., Any]
+
+
+@pytest.fixture
+def visit(chromium: Any) -> Iterator[Visit]:
+    """Yield a function that opens a server's link. No page may log an error, or request anything of another server."""
+    problems: list[str] = []
+    contexts: list[Any] = []
+
+    def opened(page: Served, address: str = "", *, width: int = 1280, theme: str = "light", fails: bool = False) -> Any:
+        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+        contexts.append(context)
+        tab = context.new_page()
+        if not fails:
+            tab.on("console", lambda message: problems.append(message.text))
+        tab.on("pageerror", lambda error: problems.append(str(error)))
+        own = f"http://127.0.0.1:{page.port}/"
+        tab.on("request", lambda request: None if request.url.startswith(own) else problems.append(request.url))
+        tab.goto(page.server.link + address)
+        tab.locator("html[data-ready]").wait_for(timeout=30_000)
+        return tab
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not problems
+
+
+def test_runs_come_and_go(tmp_path: Path, visit: Visit) -> None:
+    """Runs appear and disappear without a reload, those first that need somebody, and the address has no token."""
+    record(tmp_path / "a", Shape(steps=3, name="well"))
+    record(tmp_path / "b", Shape(steps=12, name="dead", ends="crashed", error="SIGKILL"))
+    with served(tmp_path) as page:
+        tab = visit(page)
+        until(lambda: tab.locator("table.runs a.name").all_inner_texts() == ["dead", "well"], tab)
+        record(tmp_path / "c", Shape(steps=3, name="another"))
+        until(lambda: tab.locator("table.runs a.name").count() == 3, tab)
+        shutil.rmtree(tmp_path / "b")
+        until(lambda: sorted(tab.locator("table.runs a.name").all_inner_texts()) == ["another", "well"], tab)
+
+        assert page.token not in tab.url
+
+
+def test_a_server_that_ends(tmp_path: Path, visit: Visit) -> None:
+    """The page says that nobody answers, and keeps what it shows."""
+    record(tmp_path / "a", Shape(steps=3, name="well"))
+    with served(tmp_path) as page:
+        tab = visit(page, fails=True)
+        until(lambda: tab.locator("table.runs a.name").count() == 1, tab)
+    until(lambda: "The server does not answer." in tab.locator("#watching").inner_text(), tab)
+
+    assert tab.locator("table.runs a.name").all_inner_texts() == ["well"]
+
+
+def test_a_link_without_its_token(tmp_path: Path, visit: Visit) -> None:
+    """The page says that it needs the link that was printed."""
+    with served(tmp_path) as page:
+        tab = visit(page, fails=True)
+        tab.evaluate("sessionStorage.clear()")
+        tab.goto(page.server.link.partition("#")[0])
+        tab.reload()
+        until(lambda: "needs the link that `otel-rl ui` printed" in tab.locator("#watching").inner_text(), tab)
+
+
+def test_texts_that_try_to_act(tmp_path: Path, visit: Visit) -> None:
+    """Names and texts of runs are texts: none becomes an element or runs."""
+    for number, text in enumerate(HOSTILE):
+        record(tmp_path / str(number), Shape(steps=2, project=f"p{text}", hostile=text))
+    with served(tmp_path) as page:
+        tab = visit(page)
+        until(lambda: tab.locator("table.runs a.name").count() == len(HOSTILE), tab)
+
+        assert tab.evaluate("window.pwned") is None
+        assert tab.locator("#screen img, #screen iframe, #screen script, #screen form, #screen object").count() == 0
+        names = tab.locator("table.runs a.name").all_inner_texts()
+        assert any("<script>" in name for name in names)
+
+
+@pytest.mark.parametrize("width", [390, 1280, 2560])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_everybody_can_read_it(tmp_path: Path, visit: Visit, width: int, theme: str) -> None:
+    """Contrast, labels and landmarks are as axe wants them, and nothing is wider than the screen."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    record(tmp_path / "a", Shape(steps=30, name="well", nan_from=20))
+    record(tmp_path / "b", Shape(steps=12, name="dead", ends="crashed", error="SIGKILL"))
+    with served(tmp_path) as page:
+        until(lambda: all(line["has_verdict"] for line in page.runs()["runs"]))
+        tab = visit(page, width=width, theme=theme)
+        until(lambda: tab.locator("table.runs a.name").count() == 2, tab)
+        found = Axe().run(tab)
+
+        assert found.violations_count == 0, found.generate_report()
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,0 +1,109 @@
+"""The list of runs that the page gets."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from otel_rl.look.insight import facts_of
+from otel_rl.look.reader.runs import open_run
+from otel_rl.look.ui.tree import RunTree
+from tests.look.recorded import Shape, record
+from tests.look.ui.pages import served, until
+
+
+def test_what_a_run_says(tmp_path: Path) -> None:
+    """A line has the first sentence of the facts, with its advice and how much it matters."""
+    run = record(tmp_path / "runs" / "slow", Shape(steps=40, nan_from=20))
+    with served(tmp_path / "runs") as page:
+        until(lambda: all(line["has_verdict"] for line in page.runs()["runs"]))
+        (line,) = page.runs()["runs"]
+    first = facts_of(open_run(run)).findings[0]
+
+    assert (line["sentence"], line["advice"], line["severity"]) == (first.sentence, first.advice, first.severity)
+    assert line["needs_somebody"] == (first.severity == "bad")
+    assert line["parameters"]["lr"] == 1e-6
+
+
+def test_only_what_has_changed(tmp_path: Path) -> None:
+    """With a cursor, the answer has the runs that are new or changed, and the keys of those that were removed."""
+    record(tmp_path / "a", Shape(steps=3))
+    with served(tmp_path) as page:
+        until(lambda: all(line["has_verdict"] for line in page.runs()["runs"]))
+        whole = page.runs()
+        (tmp_path / "b").mkdir()
+        record(tmp_path / "b" / "b", Shape(steps=3))
+        until(lambda: len(page.runs()["runs"]) == 2)
+        until(lambda: all(line["has_verdict"] for line in page.runs()["runs"]))
+        news = page.runs(whole["cursor"])
+        shutil.rmtree(tmp_path / "a")
+        until(lambda: bool(page.runs(news["cursor"])["gone"]))
+        after = page.runs(news["cursor"])
+
+    assert whole["is_whole"]
+    assert not news["is_whole"]
+    assert [line["directory"] for line in news["runs"]] == ["b/b"]
+    assert after["gone"] == [whole["runs"][0]["key"]]
+
+
+def test_a_cursor_of_an_earlier_server(tmp_path: Path) -> None:
+    """It means nothing: all runs are sent."""
+    record(tmp_path / "a", Shape(steps=3))
+    with served(tmp_path) as page:
+        cursor = page.runs()["cursor"]
+    with served(tmp_path) as page:
+        assert page.runs(cursor)["is_whole"]
+
+
+@pytest.mark.parametrize("cursor", ["x", "-", "-1", "%00", "9" * 4000])
+def test_a_cursor_that_is_none(tmp_path: Path, cursor: str) -> None:
+    """All runs are sent."""
+    with served(tmp_path) as page:
+        assert page.runs(cursor)["is_whole"]
+
+
+def test_verdicts_are_kept(tmp_path: Path, own_cache: Path) -> None:
+    """A run that ended is read once: the next server has its verdict from the cache, which is private."""
+    record(tmp_path / "runs" / "a", Shape(steps=3))
+    with served(tmp_path / "runs") as page:
+        until(lambda: all(line["has_verdict"] for line in page.runs()["runs"]))
+        first = page.runs()["runs"]
+    (kept,) = own_cache.iterdir()
+    text = kept.read_text()
+    kept.write_text(text.replace(first[0]["sentence"], "A sentence of the cache."))
+    with served(tmp_path / "runs") as page:
+        until(lambda: all(line["has_verdict"] for line in page.runs()["runs"]))
+        again = page.runs()["runs"]
+
+    assert again == [first[0] | {"sentence": "A sentence of the cache."}]
+    assert (own_cache.stat().st_mode & 0o777, kept.stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+def test_a_run_that_cannot_be_read(tmp_path: Path) -> None:
+    """It hides no other one."""
+    record(tmp_path / "good", Shape(steps=3))
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "run.json").write_text("[")
+    (tmp_path / "bad" / "archive").write_text("not a directory")
+    with served(tmp_path) as page:
+        until(lambda: any(line["has_verdict"] for line in page.runs()["runs"] if line["directory"] == "good"))
+        shown = {line["directory"] for line in page.runs()["runs"]}
+
+    assert shown <= {"good", "bad"}
+
+
+def test_directories_are_listed_when_they_change(tmp_path: Path) -> None:
+    """A tree finds runs that appear at any depth, loses those that are removed, and follows no link."""
+    tree = RunTree([tmp_path])
+    record(tmp_path / "a" / "b" / "run", Shape(steps=1))
+    (tmp_path / "a" / "latest").symlink_to(tmp_path / "a" / "b" / "run")
+    first = set(tree.look())
+    record(tmp_path / "c", Shape(steps=1))
+    second = set(tree.look())
+    shutil.rmtree(tmp_path / "a")
+
+    assert first == {tmp_path / "a" / "b" / "run"}
+    assert second == first | {tmp_path / "c"}
+    assert set(tree.look()) == {tmp_path / "c"}
