@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 16
 _ROW = re.compile(rb'\{"step":(-?\d+),"time_unix_nano":(-?\d+)(?:,"attempt":(\d+))?(?:,"part":(\d+))?')
+_HEADS = [b'{"%b":' % name.encode() for name in ("step", *MACHINE_AXES)]
+"""How each line begins."""
 _MACHINE = re.compile(rb'\{"(?:%b)":(-?\d+),"time_unix_nano":(-?\d+)' % "|".join(MACHINE_AXES).encode())
 
 
@@ -38,7 +40,8 @@ class JsonlExporter:
 
     Args:
         run: The run.
-        path: The file of rows, relative to the run directory; an existing file is continued.
+        path: The file of rows, relative to the run directory; an existing file is continued, also one of another
+            program.
         machine_path: The file of hardware measurements, likewise.
     """
 
@@ -89,7 +92,7 @@ class JsonlExporter:
 
 def _open(place: Path) -> Appended:
     opened = Appended(place, os.O_RDWR)
-    os.ftruncate(opened.file, _end_of_last_line(opened.file))  # a crash of the machine may have torn the last line
+    _mend_last_line(opened.file)
     opened.wrote()
     return opened
 
@@ -122,6 +125,17 @@ def _machine_line(machine: Machine) -> str:
 def _json(line: dict[str, Any], item: Row | Machine) -> str:
     values = {name: spelled(value) for name, value in item.values.items()}
     return json.dumps({**line, "values": values}, allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def _mend_last_line(file: int) -> None:
+    """Cut off a line that a crash of the machine has torn; end one that another program wrote."""
+    end = _end_of_last_line(file)
+    rest = os.pread(file, _BLOCK, end)
+    torn = rest.strip(b"\0")
+    if any(head.startswith(torn[: len(head)]) and not torn[len(head) :][:1].isspace() for head in _HEADS):
+        os.ftruncate(file, end)
+    else:
+        os.write(file, b"\n")
 
 
 def _end_of_last_line(file: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,17 @@ def test_torn_line(run, torn):
     JsonlExporter(run).export(ROWS[2:3])
 
     assert [line["step"] for line in read(run)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("text", ["a note", '{"step": 5, "note": "of another logger"}', '{"loss":1.0}', "\x00 text"])
+def test_a_line_of_another_program(run, text):
+    """An existing file that does not end in a newline loses nothing."""
+    Path(run.directory, "rows.jsonl").write_text(text)
+    JsonlExporter(run).export(ROWS[:1])
+
+    first, second = Path(run.directory, "rows.jsonl").read_text().splitlines()
+    assert first == text
+    assert json.loads(second)["step"] == 0
 
 
 def test_only_a_torn_line(run):

@@ -194,7 +194,7 @@ def test_a_run_that_is_read_can_be_looked_at(recorded: Path, tmp_path: Path) -> 
     run = open_run(tmp_path / "again")
     answer = json.loads(CliRunner().invoke(main, ["samples", str(tmp_path / "again"), "--steps", "4", "--json"]).stdout)
 
-    assert run.place[1:] == ("r-1", "p", "n")
+    assert run.place[1:4] == ("r-1", "p", "n")
     assert run.sql("SELECT outcome FROM ends")["outcome"].tolist() == ["finished"]
     assert [shown["sample"]["reward"] for shown in answer["samples"]] == [0.7]
 
@@ -346,6 +346,21 @@ def test_a_place_with_a_run(recorded: Path, tmp_path: Path) -> None:
 
     assert result.exit_code == 1
     assert "give another directory: -o DIR" in result.stderr
+
+
+def test_a_place_with_files_of_others(recorded: Path, tmp_path: Path) -> None:
+    """Directories that are there already stay, also where nothing could be read."""
+    place = tmp_path / "new"
+    (place / ".archive").mkdir(parents=True)
+    (place / ".archive" / "own").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "nothing.json").write_text("[]")
+    documents(recorded, tmp_path / "atif")
+
+    assert imported(tmp_path / "nothing.json", tmp_path / "empty")[0] == 1
+    assert imported(tmp_path / "atif", place)[0] == 0
+    assert (tmp_path / "empty").is_dir()
+    assert (place / ".archive" / "own").exists()
 
 
 def test_a_pipe_and_a_loop_of_links(tmp_path: Path) -> None:

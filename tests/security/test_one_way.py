@@ -1,4 +1,4 @@
-"""Files are made, opened and read in one way, by modules of `files`; programs are started in one way, by another one.
+"""Files are made, opened and read in one way, by modules of `files`; Python is started in one way, by another one.
 
 Elsewhere, the umask of the user would decide who reads a new file, a link of another user would lead to it, and a pipe
 or a device in its place would hold up whoever reads it. A Python would import from the directory it is started in.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _HOME = Path(otel_rl.__file__).parents[1]
-_ONE_WAY = {
+ONE_WAY = {
     f"otel_rl/recorder/files/{name}.py" for name in ("modes", "own_files", "own_directory", "atomic_files", "outputs")
 }
 _CALLS = {
@@ -33,31 +33,6 @@ _CALLS = {
         *("NamedTemporaryFile", "mkfifo", "symlink", "symlink_to", "link", "hardlink_to", "chmod", "chown"),
     },
     "reads": {"read_text", "read_bytes", "open", "fdopen"},
-    "removes": {"unlink", "rmtree", "rmdir", "rename", "renames", "removedirs"},
-}
-_STARTS = re.compile(
-    r"(subprocess\.|pty\.|multiprocessing\.Process|Popen|os\.(fork|exec|spawn|posix_spawn|system|popen))\w*\("
-)
-_CLIENTS = re.compile(r"(requests|urllib\.request|urllib3|http\.client|httpx|aiohttp)\b")
-_ASKERS = {
-    "otel_rl/recorder/otlp/http_client.py": "the one client",
-    "otel_rl/autopsy/doctor/network.py": "names its errors",
-    "exporters/otel_rl_exporters/swanlab_api.py": "names the errors of SwanLab's package",
-}
-_SIGNALS = re.compile(r"(os\.kill(pg)?|tgkill|signal\.pthread_kill|\w+\.(terminate|send_signal))\(")
-_SIGNALLERS = {
-    "otel_rl/autopsy/stacks.py": "a process that has the file for its stacks open, and catches the signal",
-    "otel_rl/recorder/agent/__main__.py": "the child of the supervisor, which waits for it",
-    "otel_rl/recorder/directory/agent_start.py": "supervisors that this process has started, and not waited for",
-    "otel_rl/recorder/files/asked_programs.py": "a group whose leader this process has started, and not waited for",
-    "otel_rl/demo/processes.py": "ranks that the demo has started, and not waited for",
-    "otel_rl/serve/verbs/stack.py": "a server whose command names the directory of the stack",
-}
-_STARTERS = {
-    "otel_rl/recorder/files/programs.py": "the one way",
-    "otel_rl/recorder/agent/__main__.py": "forks the agent, in a process that imports nothing of otel-rl",
-    "otel_rl/frameworks/verbs/run.py": "becomes the command of the user",
-    "otel_rl/semconv/generate.py": "a tool for maintainers",
 }
 _SAFE = re.compile(r"/proc/|Path\(__file__\)|os\.devnull|resources\.files|opener=open_file|open\(open_file\(")
 """Files of the system and of the package, and those that `open_file` opens."""
@@ -112,28 +87,6 @@ _ALLOWED = {
             _RUN,
         ),
     },
-    "removes": {
-        "otel_rl/serve/verbs/token.py": "a file of the user",
-        "otel_rl/recorder/directory/births.py": "a part in a private directory",
-        "otel_rl/serve/verbs/stack.py": "links, in a directory that was examined",
-        "otel_rl/look/export/from_atif.py": "a draft, in the directory of a new run",
-        "otel_rl/look/reader/plain_paths.py": "links that this process has made",
-        "exporters/otel_rl_exporters/jsonl.py": _RUN,
-        **dict.fromkeys(
-            (
-                *("otel_rl/recorder/agent/input/unsent.py", "otel_rl/serve/head/remote.py"),
-                *(f"otel_rl/recorder/agent/repair/{name}.py" for name in ("refill", "release")),
-                *(f"otel_rl/recorder/archive/{name}.py" for name in ("delivered", "files", "thinning", "writer")),
-                *(f"otel_rl/recorder/journal/{name}.py" for name in ("claim", "writer")),
-                *(f"otel_rl/serve/bridge/{name}.py" for name in ("runs", "seen")),
-                *("otel_rl/cli/late/once.py", "otel_rl/cli/late/replay.py"),
-                *(f"otel_rl/recorder/files/{name}.py" for name in ("exit_status", "signals")),
-                "otel_rl/recorder/directory/agent_start.py",
-                "otel_rl/recorder/trainer/session.py",
-            ),
-            _RUN,
-        ),
-    },
 }
 """The modules that do it themselves, and why that is safe."""
 _SHARED_PLACES = {
@@ -159,12 +112,14 @@ _SHARED_PLACES = {
     ),
     "otel_rl/recorder/settings/loading.py": "a settings file",
     "otel_rl/recorder/settings/tokens.py": "a token file",
+    "otel_rl/recorder/archive/marking.py": "People mark a run",
+    "otel_rl/recorder/archive/removal.py": "People delete a run",
     "otel_rl/cli/verbs/watch.py": "other users' runs next to yours",
     **dict.fromkeys(
         (
             *(
                 f"otel_rl/recorder/archive/{name}.py"
-                for name in ("autopsies", "files", "now", "reports", "runs", "columns")
+                for name in ("autopsies", "files", "marks", "now", "reports", "runs", "columns")
             ),
             *(f"otel_rl/autopsy/{name}.py" for name in ("collect", "conclude", "flight", "questions", "stacks")),
             "otel_rl/autopsy/doctor/recording.py",
@@ -211,38 +166,14 @@ def _calls() -> Iterator[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("kind", _CALLS)
 def test_files_are_opened_in_one_way(kind: str) -> None:
-    """No other module makes, reads or removes files itself; each exception has its reason."""
+    """No other module makes or reads files itself; each exception has its reason."""
     found: dict[str, list[str]] = defaultdict(list)
     for module, name, text in calls():
-        if name in _CALLS[kind] and module not in _ONE_WAY and not _SAFE.search(text):
+        if name in _CALLS[kind] and module not in ONE_WAY and not _SAFE.search(text):
             found[module].append(text)
 
     assert {module: texts for module, texts in found.items() if module not in _ALLOWED[kind]} == {}
     assert set(_ALLOWED[kind]) <= set(found)
-
-
-def test_programs_are_started_in_one_way() -> None:
-    """No other module starts a process itself; each exception has its reason."""
-    assert {module for module, _, text in calls() if _STARTS.match(text)} == set(_STARTERS)
-
-
-def test_signals_are_sent_to_known_processes() -> None:
-    """No other module sends one; each has the reason why the process is the one that is meant."""
-    assert {module for module, _, text in calls() if _SIGNALS.match(text)} == set(_SIGNALLERS)
-
-
-def test_http_goes_out_by_one_client() -> None:
-    """No other module imports a library that asks; each exception has its reason."""
-    found = set()
-    for root in ("otel_rl", "exporters"):
-        for path in (_HOME / root).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-                if any(_CLIENTS.match(name) for name in names):
-                    found.add(str(path.relative_to(_HOME)))
-
-    assert found == set(_ASKERS)
 
 
 def test_no_python_imports_from_the_working_directory(tmp_path: Path) -> None:
@@ -266,7 +197,7 @@ def _environment() -> dict[str, str]:
 def test_the_threats_have_each_file_that_others_can_touch() -> None:
     """Each module that looks whose a file is, or reads files of anybody, has a row in SECURITY.md."""
     rows = re.findall(r"^\| ([^|]+) \|", (_HOME / "SECURITY.md").read_text(), re.MULTILINE)
-    modules = {module for module, name, _ in calls() if name in _USES and module not in _ONE_WAY}
+    modules = {module for module, name, _ in calls() if name in _USES and module not in ONE_WAY}
 
     assert modules == set(_SHARED_PLACES)
     assert [row for row in _SHARED_PLACES.values() if not any(row in one for one in rows)] == []

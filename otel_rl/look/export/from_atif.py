@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 from itertools import chain
 from pathlib import Path
 from shutil import rmtree
@@ -59,9 +60,10 @@ def read(source: Path, place: Path) -> AtifRead:
     source.stat()
     if (place / ARCHIVE).exists() or (place / LOCAL).exists():
         raise FileExistsError(errno.EEXIST, "there is a run already; give another directory: -o DIR", str(place))
+    was_there = place.exists()
     make_directory(place)
-    draft = place / f".{ARCHIVE}"
-    rmtree(draft, ignore_errors=True)  # of a process that was killed
+    # Of this process alone: a directory that is there already may be somebody else's.
+    draft = place / f".{ARCHIVE}.{secrets.token_hex(8)}"
     try:
         reading = _Reading(ArchiveWriter(draft / "local", _NO_LIMIT), source.absolute())
         for name, file, data in _texts(source):
@@ -73,8 +75,9 @@ def read(source: Path, place: Path) -> AtifRead:
             draft.rename(place / ARCHIVE)
     finally:
         rmtree(draft, ignore_errors=True)
-        with contextlib.suppress(OSError):  # it is not empty
-            place.rmdir()
+        if not was_there:
+            with contextlib.suppress(OSError):  # it is not empty
+                place.rmdir()
     return AtifRead(len(reading.known), reading.refused)
 
 

@@ -102,7 +102,8 @@ class Thinner:
         twice = [file for file in listed if ranges[file[:2]] > 1 and files.is_intact(file)]
         twice.sort(key=lambda file: (file[:2], -self._passes_of(file)))
         for thinned, fuller in pairwise(twice):
-            if thinned[:2] == fuller[:2]:
+            # With equal notes, none replaces the other: somebody has put one of them there.
+            if thinned[:2] == fuller[:2] and self._passes_of(thinned) > self._passes_of(fuller):
                 fuller.path.unlink(missing_ok=True)
 
 

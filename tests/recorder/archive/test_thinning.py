@@ -10,7 +10,7 @@ import pytest
 
 from otel_rl.export import Message, Row, Span
 from otel_rl.recorder.archive import files
-from otel_rl.recorder.archive.columns import steps_in
+from otel_rl.recorder.archive.columns import SEALED, from_parquet, steps_in, to_parquet
 from otel_rl.recorder.archive.tables import KINDS, MESSAGES, ROWS, SPANS
 from otel_rl.recorder.archive.writer import ArchiveWriter, read
 
@@ -117,6 +117,19 @@ def test_a_writer_that_was_killed_before_it_deleted_the_fuller_file(tmp_path: Pa
 
     assert len(found) == len(set(found))
     assert {file.path for file in files.listed(place / SPANS.name)} == thinned
+
+
+def test_two_files_of_one_range(tmp_path: Path) -> None:
+    """Neither is deleted if their notes do not say that one of them is the other, thinned."""
+    place = tmp_path / "archive" / "node1"
+    write(place, 1 << 60)
+    file = files.listed(place / SPANS.name)[0]
+    lines = from_parquet(SPANS, files.read(file))
+    files.write(file.path.parent, file.first, file.end, to_parquet(SPANS, [lines.slice(0, 1)], compression=SEALED))
+    before = {file.path for file in files.listed(place / SPANS.name)}
+    ArchiveWriter(place, 1 << 60)
+
+    assert {file.path for file in files.listed(place / SPANS.name)} == before
 
 
 def test_a_damaged_file_is_passed_over(tmp_path: Path) -> None:
