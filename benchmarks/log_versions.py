@@ -11,13 +11,10 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from benchmarks.recording import directory, end_agent
 from benchmarks.tables import Cell, Table
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAIRS = 8
 ROUNDS = 60
@@ -78,14 +75,15 @@ def measure(*, against: str) -> list[Table]:
     Args:
         against: The interpreter of an environment with the other checkout.
     """
-    others = {"the other checkout": against, "this checkout, as a control": sys.executable}
+    others = {_commit(against): against, "this one, as a control": sys.executable}
     pairs = {name: [_pair(other) for _ in range(PAIRS)] for name, other in others.items()}
     rows = [_row(size, name, [pair[size] for pair in found]) for size in _SIZES for name, found in pairs.items()]
-    columns = ["values, and against what", "this, p50 µs", "against, p50 µs", "ratio", "lowest pair", "highest pair"]
+    here = _commit(sys.executable)
+    columns = ["values, and against what", "p50 µs", "against, p50 µs", "ratio", "lowest pair", "highest pair"]
     note = (
         f"{PAIRS} pairs of processes, {ROUNDS} rounds of {CALLS} calls each. The ratio is the median over all rounds."
     )
-    return [Table("`run.log` of two checkouts in turns", columns, rows, note)]
+    return [Table(f"`run.log` of {here} and of another commit, in turns", columns, rows, note)]
 
 
 def _pair(other: str) -> dict[int, list[tuple[float, float]]]:
@@ -103,6 +101,13 @@ def _pair(other: str) -> dict[int, list[tuple[float, float]]]:
                 if number >= 0:
                     took[size].append((found[0], found[1]))
     return took
+
+
+def _commit(python: str) -> str:
+    """Return the commit that an environment has."""
+    place = subprocess.check_output([python, "-c", "import otel_rl; print(otel_rl.__path__[0])"], cwd="/", text=True)
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.check_output(command, cwd=Path(place.strip()), text=True).strip()
 
 
 def _row(size: int, name: str, pairs: list[list[tuple[float, float]]]) -> list[Cell]:

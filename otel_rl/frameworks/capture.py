@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -66,10 +67,10 @@ def patch_summary_writer(module: Any, patches: Patches) -> None:
     """Record what goes through a `SummaryWriter`: scalars, without a step at step 0, and hyper-parameters."""
     writers = _Writers()
     steps_of: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
-    hparams_of: list[Any] = []  # the writers whose `add_hparams` runs, which makes another writer
+    in_hparams: set[int] = set()  # the threads that are in `add_hparams`, which makes another writer
 
     def record(writer: Any, values: Mapping[str, Any], step: Any) -> None:
-        if not hparams_of:
+        if threading.get_ident() not in in_hparams:
             # The writer cuts a fraction off, as of `10.7`.
             writers.tracker.record(writers.of(writer), values, 0 if step is None else int(step), own=step is None)
 
@@ -86,11 +87,11 @@ def patch_summary_writer(module: Any, patches: Patches) -> None:
         record(writer, {str(given["main_tag"]): dict(given["tag_scalar_dict"])}, given.get("global_step"))
 
     def hparams(function: Callable[..., Any], writer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        hparams_of.append(writer)
+        in_hparams.add(thread := threading.get_ident())
         try:
             answer = function(*args, **kwargs)
         finally:
-            hparams_of.remove(writer)
+            in_hparams.discard(thread)
         with harmless("capture"):
             given = inspect.signature(function).bind(*args, **kwargs).arguments  # tensorboardX has another order
             writers.of(writer).params(dict(given["hparam_dict"]))
@@ -98,17 +99,17 @@ def patch_summary_writer(module: Any, patches: Patches) -> None:
         return answer
 
     def close(writer: Any, given: dict[str, Any]) -> None:
-        if not hparams_of:
+        if threading.get_ident() not in in_hparams:
             writers.close(writer)
 
     def other(what: str, writer: Any, given: dict[str, Any]) -> None:
-        if not hparams_of:
+        if threading.get_ident() not in in_hparams:
             writers.tracker.not_captured(
                 writers.of(writer), tag if isinstance(tag := given.get("tag"), str) else what, what
             )
 
     def begin(writer: Any, given: dict[str, Any]) -> None:
-        if not hparams_of:
+        if threading.get_ident() not in in_hparams:
             if given.get("purge_step") is not None:
                 TRACKER_RUNS.repeat(writers.of(writer))
             TRACKER_RUNS.make_way(writers.of(writer))

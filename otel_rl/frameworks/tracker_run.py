@@ -144,12 +144,13 @@ class Home:
         named: dict[str, Any] = {}
         for name, value in values.items():
             full = source.prefix + name
-            owner = self._curves.get(full)
-            if owner is not None and owner[0] is not source:
+            curve = source, step, _kept(value)
+            owner = self._curves.setdefault(full, curve)  # threads ask at once
+            if owner[0] is not source:
                 if owner[0].tracker != source.tracker and _is_same(owner, step, value):
                     continue
                 full = self._free(source, full)
-            self._curves[full] = source, step, _kept(value)
+            self._curves[full] = curve
             named[full] = value
         if step is not None:
             self.last = max(self.last, step)

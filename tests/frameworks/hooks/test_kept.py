@@ -11,7 +11,7 @@ import pytest
 
 from otel_rl.recorder.journal.reader import Reader
 from otel_rl.recorder.journal.records import AnyRecord, Configured, Logged
-from tests.processes import run
+from tests.processes import run, start
 from tests.real_parts import needs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
@@ -65,13 +65,26 @@ _PARAMS: dict[str, dict[str, object]] = {
 }
 
 
-def kept(directory: Path, tracker: str, program: str, **environment: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Run a program; return the name, the values by name and step, and the parameters of its one run."""
+def launched(directory: Path, tracker: str, program: str, **environment: str) -> str:
+    """Run a program under `otel-rl run`; return its standard error."""
     off = {f"OTEL_RL_{name}": value for name, value in {"AGENT": "off", "EXPORTERS": "", "HARDWARE": "0"}.items()}
     quiet = {"WANDB_ERROR_REPORTING": "false", "MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_MODE": "offline"}
     quiet["TRACKIO_DIR"] = str(directory / "trackio")
     command = [sys.executable, "-m", "otel_rl.cli", "run", "--capture", tracker, "--", sys.executable, "-c", program]
-    run(command, directory, **off, **quiet | environment)
+    process = start(command, directory, **off, **quiet | environment)
+    output, errors = process.communicate(timeout=150)
+    assert process.returncode == 0, (output, errors)
+    return errors
+
+
+def kept(directory: Path, tracker: str, program: str, **environment: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Run a program; return the name, the values by name and step, and the parameters of its one run."""
+    launched(directory, tracker, program, **environment)
+    return only_run(directory)
+
+
+def only_run(directory: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Return the name, the values by name and step, and the parameters of the one run below a directory."""
     (info,) = directory.glob("runs/*/*/run.json")
     values, params = records(info.parent)
     return json.loads(info.read_text())["name"], values, params
@@ -104,14 +117,40 @@ def test_what_a_tracker_keeps(tracker: str, tmp_path: Path) -> None:
     assert {key: params.get(key) for key in expected} == expected
 
 
-@pytest.mark.parametrize("way", [{"WANDB_MODE": "disabled"}, {"WANDB_MODE": "offline"}])
-@needs("wandb")
-def test_a_tracker_that_is_switched_off(way: dict[str, str], tmp_path: Path) -> None:
-    """The same values and parameters are recorded as where it is on."""
-    _, values, params = kept(tmp_path, "wandb", _WANDB, **way)
+_OFF = {"WANDB_MODE": "disabled"}
+_SWANLAB = _PROGRAMS["swanlab"]
+_LINE = "{} is switched off; otel-rl records what it is given"
 
-    assert values == _VALUES["wandb"]
-    assert {key: params.get(key) for key in _PARAMS["wandb"]} == _PARAMS["wandb"]
+
+@pytest.mark.parametrize(
+    ("tracker", "program", "environ", "is_off"),
+    [
+        pytest.param("wandb", _WANDB, _OFF, True, marks=needs("wandb")),
+        pytest.param("wandb", _WANDB.replace("dir=", 'mode="disabled", dir='), {}, True, marks=needs("wandb")),
+        # W&B itself ignores these.
+        pytest.param("wandb", _WANDB, {"WANDB_DISABLED": "true"}, False, marks=needs("wandb")),
+        pytest.param("wandb", "import torch\n" + _WANDB, _OFF, True, marks=needs("wandb")),
+        pytest.param("swanlab", _SWANLAB.replace("offline", "disabled"), {}, True, marks=needs("swanlab")),
+        pytest.param(
+            "swanlab",
+            _SWANLAB.replace('mode="offline", ', ""),
+            {"SWANLAB_MODE": "disabled"},
+            True,
+            marks=needs("swanlab"),
+        ),
+    ],
+)
+def test_a_tracker_that_is_switched_off(
+    tracker: str, program: str, environ: dict[str, str], is_off: bool, tmp_path: Path
+) -> None:
+    """The same values and parameters are recorded as where it is on, and one line says that it is off."""
+    errors = launched(tmp_path, tracker, program, **environ)
+    _, values, params = only_run(tmp_path)
+    expected = _PARAMS.get(tracker, {"lr": 0.1, "seed": 3})
+
+    assert errors.count(_LINE.format(tracker)) == is_off
+    assert values == _VALUES.get(tracker, _CURVE)
+    assert {key: params.get(key) for key in expected} == expected
 
 
 _TRIALS = """

@@ -116,6 +116,33 @@ def test_threads_that_log_without_a_step(tmp_path: Path) -> None:
     assert sorted(int(name.partition("@")[2]) for name in values) == list(range(240))
 
 
+_MEANWHILE = """
+import itertools, threading
+from torch.utils.tensorboard import SummaryWriter
+writer, other, done = SummaryWriter("tb/mine"), SummaryWriter("tb/mine/eval"), threading.Event()
+writer.add_scalar("x", 1.0, 0)
+def log():
+    count = next(n for n in itertools.count(1) if other.add_scalar("x", 2.0, n) or done.is_set())
+    other.add_scalar("count", count, 0)
+thread = threading.Thread(target=log)
+thread.start()
+for n in range(2): writer.add_hparams({"lr": 0.1}, {"best": 0.5}, run_name=str(n))
+done.set(); thread.join()
+writer.close(); other.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@needs("tensorboard")
+def test_a_thread_that_logs_while_another_adds_hparams(tmp_path: Path) -> None:
+    """Its values are recorded, though what `add_hparams` itself writes is left out."""
+    values = kept(tmp_path, "tensorboard", _MEANWHILE)[1]
+
+    assert sum(name.startswith("eval/x@") for name in values) == values["eval/count@0"] > 0
+    assert {name for name in values if not name.startswith("eval/")} == {"x@0", "best@0"}
+
+
 _AGAIN = """
 import os
 from torch.utils.tensorboard import SummaryWriter
