@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from otel_rl.cli.extras import absent_package
 from otel_rl.cli.lines import StyledText, fit_line, line, safe, width
+from otel_rl.look.insight.selection import Value
 from otel_rl.look.terminal import drawing, words
 from otel_rl.recorder.archive.marks import Marks
 from otel_rl.recorder.archive.present import present_of
@@ -38,6 +39,7 @@ _FACTS_S = 2.0
 """Seconds for reading the facts of the newest runs."""
 _LEAST_VERDICT = 20
 _WIDE = 110
+_NO_VALUES: Mapping[str, Any] = {}
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +61,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     recent_longest_share: float | None  # its share of that time
     verdict: tuple[str, ...] | None  # the first three sentences of its facts; `None` if there was no time for them
     metrics: dict[str, float | None]  # the last values of the main metrics; `None` is one that is not finite
+    columns: dict[str, Value]  # the values that `--columns` and `--sort` ask for; `None` is one that the run lacks
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,8 +138,8 @@ def _sentences(facts: Facts | None) -> tuple[str, ...] | None:
     return None if facts is None else tuple(finding.sentence for finding in facts.findings[:_SENTENCES])
 
 
-def listed(run: RunPresent, facts: Facts | None = None) -> Listed:
-    """Return a run as the list has it, with the first sentences of its facts."""
+def listed(run: RunPresent, facts: Facts | None = None, columns: Mapping[str, Value] = _NO_VALUES) -> Listed:
+    """Return a run as the list has it, with the first sentences of its facts, and further columns."""
     progress = run.progress
     total = sum(share.seconds for share in progress.recent_shares)
     longest = next((share for share in progress.recent_shares if share.name), None)
@@ -157,10 +160,17 @@ def listed(run: RunPresent, facts: Facts | None = None) -> Listed:
         recent_longest_share=longest.seconds / total if longest and total > 0 else None,
         verdict=_sentences(facts),
         metrics={curve.name: curve.points[-1][1] for curve in progress.curves if curve.points},
+        columns=dict(columns),
     )
 
 
-def table(runs: Sequence[RunPresent], cells: int, at: int, facts: Mapping[str, Facts] | None = None) -> list[Line]:
+def table(
+    runs: Sequence[RunPresent],
+    cells: int,
+    at: int,
+    facts: Mapping[str, Facts] | None = None,
+    values: Mapping[str, Mapping[str, Value]] = _NO_VALUES,
+) -> list[Line]:
     """Draw the list; where there is not enough room, columns at the right are left out.
 
     Args:
@@ -168,6 +178,7 @@ def table(runs: Sequence[RunPresent], cells: int, at: int, facts: Mapping[str, F
         cells: The width.
         at: The time, in Unix nanoseconds.
         facts: Facts of runs by their paths, the first of which take the room of phases and metrics.
+        values: Further columns of runs by their paths, all with the same names.
     """
     known = facts or {}
     columns = [
@@ -179,6 +190,10 @@ def table(runs: Sequence[RunPresent], cells: int, at: int, facts: Mapping[str, F
         _column("TAGS", [StyledText(safe(", ".join(run.marks.labels))) for run in runs], max(8, cells // 5)),
         _column("SEEN", [StyledText(words.last_seen(run.last_unix_nano, at), "dim") for run in runs], is_number=True),
     ]
+    for name in next(iter(values.values()), ()):
+        cells_of = [StyledText(_cell(name, values[run.path][name])) for run in runs]
+        is_number = not any(isinstance(of_run[name], str) for of_run in values.values())
+        columns.append(_column(safe(name), cells_of, is_number=is_number))
     if facts is None or cells >= _WIDE:
         columns.append(_column("STEP TIME", [_step_time(run) for run in runs]))
     if facts is None:
@@ -198,6 +213,14 @@ def table(runs: Sequence[RunPresent], cells: int, at: int, facts: Mapping[str, F
         for row, cell in zip(rows, column, strict=True):
             row += [*cell, StyledText("  ")]
     return [fit_line(row, cells) for row in rows]
+
+
+def _cell(name: str, value: Value) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool | str):
+        return safe(str(value))
+    return wording.seconds(value) if name in ("step_time", "seen") else words.number(value)
 
 
 def _column(head: str, texts: Sequence[StyledText], most: int = 30, *, is_number: bool = False) -> list[Line]:

@@ -8,39 +8,90 @@ from typing import TYPE_CHECKING
 import click
 
 from otel_rl.cli.commands import Verb
+from otel_rl.cli.options import NamesType
 from otel_rl.cli.output import Output, shows
 from otel_rl.cli.runs import RunArgument, runs_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from otel_rl.look.insight.selection import Value
+    from otel_rl.recorder.archive.present import RunPresent
+
 
 @click.command(
     cls=Verb,
     section="look",
     short_help="List the runs below a directory.",
-    examples={"ls": "all runs in OTEL_RL_DIR (runs)", "ls --json": "the same, for programs"},
+    examples={
+        "ls": "all runs in OTEL_RL_DIR (runs)",
+        "ls --where 'state:finished steps>=10' --sort reward": "chosen ones, the best first",
+        "ls --columns lr,reward,kl:best,loss:mean100": "with parameters and metrics",
+        "ls --json": "for programs",
+    },
 )
 @click.argument("directories", metavar="[RUN]...", nargs=-1, type=RunArgument(several=True))
+@click.option("--where", multiple=True, metavar="CONDITIONS", help="Only runs that meet all conditions.")
+@click.option("--sort", metavar="NAME", help="By this value, the best or largest first; -NAME is the other way round.")
+@click.option("--columns", type=NamesType(), default=(), metavar="NAMES", help="Further values, separated by commas.")
 @click.option("--all", "with_archived", is_flag=True, help="Also those that `otel-rl tag --archive` has hidden.")
 @shows
-def ls(directories: tuple[Path, ...], *, with_archived: bool, output: Output) -> None:
+def ls(
+    directories: tuple[Path, ...],
+    where: tuple[str, ...],
+    sort: str | None,
+    columns: tuple[str, ...],
+    *,
+    with_archived: bool,
+    output: Output,
+) -> None:
     """List the runs in OTEL_RL_DIR (runs), the one with the last sign of life first.
 
     RUN is a run directory, a directory of runs, or the id or the name of a run.
+
+    CONDITIONS are words and texts in quotation marks in the name, the project, the id, the tags or the notes;
+    state:hung, project:math, tag:good, host:node7, several with commas, also as globs; and values such as lr>1e-6,
+    kl:best<0.05, steps>=100, model=qwen. A minus in front of a condition is the opposite.
+
+    A value is steps, step_time, seen, a parameter, or a metric: its last value, or with :best, :min, :max or :mean100
+    at its end another one. A parameter may be named by the end of its name.
     """
     from otel_rl.look.terminal.listing import Listing, agreeing, facts_by_path, listed, runs_below, table
 
     places = directories or (runs_directory(),)
     at = time.time_ns()
     every = runs_below(places, at)
-    runs = [run for run in every if with_archived or not run.marks.archived]
+    shown = [run for run in every if with_archived or not run.marks.archived]
+    runs, values = _chosen(shown, at, " ".join(where), sort or "", columns)
     if not runs and not output.is_json():
-        where = ", ".join(map(str, places))
+        in_places = ", ".join(map(str, places))
+        if shown:
+            raise click.ClickException(f"no run in {in_places} meets {' '.join(where)}")
         if every:
-            raise click.ClickException(f"all runs in {where} are archived; to see them: otel-rl ls --all")
-        raise click.ClickException(f"no run in {where}; record one with: otel-rl demo, or: otel-rl run -- COMMAND")
+            raise click.ClickException(f"all runs in {in_places} are archived; to see them: otel-rl ls --all")
+        raise click.ClickException(f"no run in {in_places}; record one with: otel-rl demo, or: otel-rl run -- COMMAND")
     facts = facts_by_path(runs, at)
     runs = agreeing(runs, facts, at)
-    listing = Listing(runs=tuple(listed(run, facts.get(run.path)) for run in runs))
-    output.show(listing, lambda width: table(runs, width, at, facts))
+    listing = Listing(runs=tuple(listed(run, facts.get(run.path), values[run.path]) for run in runs))
+    output.show(listing, lambda width: table(runs, width, at, facts, values))
+
+
+def _chosen(
+    every: list[RunPresent], at: int, where: str, sort: str, columns: tuple[str, ...]
+) -> tuple[list[RunPresent], dict[str, dict[str, Value]]]:
+    """Return the runs that meet conditions, in an order, and their values by paths and columns."""
+    from otel_rl.look.insight.run_values import OF_RUN, RunValues, in_order
+    from otel_rl.look.insight.selection import column_of, selection_of
+
+    try:
+        selection, order = selection_of(where), column_of(sort.removeprefix("-")) if sort else None
+        wanted = [column_of(name) for name in columns]
+        runs = [RunValues(run, at) for run in every]
+        runs = [run for run in runs if selection.admits(run.texts, run.value)]
+        if order is not None:
+            runs = in_order(runs, order, reverse=sort.startswith("-"))
+            wanted += [] if order in wanted or order.name in OF_RUN else [order]
+        values = {run.run.path: {str(column): run.value(column) for column in wanted} for run in runs}
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    return [run.run for run in runs], values
