@@ -27,11 +27,13 @@ __all__ = [
     "open_runs",
     "report",
     "traced",
+    "ui",
 ]
 
 if TYPE_CHECKING:  # mypy would take any name of a module with `__getattr__` for one that exists
     from otel_rl.look.page.inline import report
     from otel_rl.look.reader.runs import open_run, open_runs
+    from otel_rl.look.ui.inline import ui
     from otel_rl.recorder.archive.marking import mark
     from otel_rl.recorder.errors import SettingsError
     from otel_rl.recorder.trainer.current import current
@@ -56,7 +58,7 @@ else:
             from otel_rl.recorder.archive.marking import mark
 
             return mark
-        if name in ("open_run", "open_runs", "report"):
+        if name in ("open_run", "open_runs", "report", "ui"):
             return _of_look(name)
         if name not in __all__:
             fix = "" if name.startswith("_") else "; use the run that otel_rl.init() or otel_rl.current() returns"
@@ -77,6 +79,7 @@ else:
         try:
             from otel_rl.look.page.inline import report
             from otel_rl.look.reader.runs import open_run, open_runs
+            from otel_rl.look.ui.inline import ui
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("otel_rl.recorder"):
                 raise
@@ -85,7 +88,7 @@ else:
                 raise ModuleNotFoundError(f"otel_rl.{name} needs an extra: pip install 'otel-rl[look]'")
 
             return needs_look
-        return {"open_run": open_run, "open_runs": open_runs, "report": report}[name]
+        return {"open_run": open_run, "open_runs": open_runs, "report": report, "ui": ui}[name]
 
 
 def __dir__() -> list[str]:

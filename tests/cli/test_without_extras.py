@@ -132,13 +132,13 @@ def test_functions_that_read_runs(recorded: Path) -> None:
     """They can be imported, also by `*`; the call says what is absent."""
     script = """
 from otel_rl import *
-for function in (open_run, open_runs, report):
+for function in (open_run, open_runs, report, ui):
     try:
         function("runs/p/one")
     except ImportError as error:
         print(error)
 """
-    names = ("open_run", "open_runs", "report")
+    names = ("open_run", "open_runs", "report", "ui")
     assert run_python(_ABSENT + script, recorded).splitlines() == [
         f"otel_rl.{name} needs an extra: pip install 'otel-rl[look]'" for name in names
     ]

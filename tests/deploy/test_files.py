@@ -20,8 +20,8 @@ from tests.real_parts import needs_program
 _DEPLOY = Path(__file__).parents[2] / "deploy"
 _KUBERNETES = _DEPLOY / "kubernetes"
 _OF_OPERATORS = ("PodMonitor", "PrometheusRule")
-_OPEN = {53, 443, 4317, 4318, 4320, 9464, 29500, 32768, 60999}
-"""DNS, HTTPS, the bridge, the head, metrics, torchrun's rendezvous, and the ephemeral ports of NCCL and Gloo."""
+_OPEN = {53, 443, 4317, 4318, 4320, 9464, 9470, 29500, 32768, 60999}
+"""DNS, HTTPS, bridge, head, metrics, page, torchrun's rendezvous, and the ephemeral ports of NCCL and Gloo."""
 
 
 def run(*command: str, **environment: str) -> str:
@@ -145,17 +145,17 @@ def test_no_secret_is_a_variable_of_a_pod() -> None:
     """Tokens and keys are files: processes do not inherit them, and frameworks do not log them with the variables."""
     pods = [one for one in map(pod, resources()) if one]
 
-    assert len(pods) == 2
+    assert len(pods) == 3
     for one in pods:
         secrets = {volume["name"]: volume["secret"] for volume in one["volumes"] if "secret" in volume}
-        assert sorted(each["secretName"] for each in secrets.values()) == ["otel-rl", "trackers"]
+        assert sorted(each["secretName"] for each in secrets.values()) in (["otel-rl", "trackers"], ["otel-rl"])
         assert {each["defaultMode"] for each in secrets.values()} == {0o440}
         for container in [*one.get("initContainers", []), *one["containers"]]:
             assert "envFrom" not in container
             assert not any("secretKeyRef" in each.get("valueFrom", {}) for each in container["env"])
             mounted = {each["name"]: each for each in container["volumeMounts"]}
             assert all(mounted[name]["readOnly"] for name in secrets if name in mounted)
-            assert ("trackers" in mounted) == (container["name"] != "trainer")  # the agent sends to trackers
+            assert ("trackers" in mounted) == (container["name"] not in ("trainer", "page"))  # the agent sends
 
 
 def test_each_pod_is_reached_by_who_needs_it_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 _LIVE_EVERY_S = 5.0
 """Seconds between two readings of a run that goes on: one takes up to 2 s of CPU."""
+_END_WITHIN_S = 2.0
+_NICE = 10
+"""The priority of the thread: a thousand runs take minutes, and a trainer may be on the same machine."""
 _MOST_PARAMETERS, _MOST_CHARACTERS = 500, 200
 _warnings = Occasional(log_of("otel_rl"))
 
@@ -82,9 +86,11 @@ class VerdictReader:
         with self._changed:
             self._is_closed = True
             self._changed.notify()
-        self._thread.join(10)
+        self._thread.join(_END_WITHIN_S)
 
     def _read_all(self) -> None:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)  # of this thread alone, on Linux
         while (task := self._next()) is not None:
             key, wanted = task
             verdict = (None if wanted.is_live else self._kept(key, wanted)) or self._read(wanted)
@@ -102,10 +108,14 @@ class VerdictReader:
                 due = {key: self._read_at.get(key, -_LIVE_EVERY_S) + _LIVE_EVERY_S for key in self._wanted}
                 ready = [key for key, at in due.items() if at <= now or not self._wanted[key].is_live]
                 if ready:
-                    key = min(ready, key=lambda key: (not self._wanted[key].is_live, due[key]))
+                    key = min(ready, key=lambda key: (not self._wanted[key].is_live, due[key], self._age(key)))
                     return key, self._wanted.pop(key)
                 self._changed.wait(min(due.values()) - now if due else None)
         return None
+
+    def _age(self, key: str) -> int:
+        """Return what sorts runs, those that changed last first: somebody looks for them."""
+        return -max(self._wanted[key].fingerprint, default=0)
 
     def _read(self, wanted: _Wanted) -> RunVerdict | None:
         try:

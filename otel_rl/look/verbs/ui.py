@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -64,3 +65,5 @@ def ui(directories: tuple[Path, ...], host: str, port: int, token_file: Path | N
     say("The link has a token: whoever has it can read these runs. Ctrl-C ends.", err=True)
     stop_signals.wait(stopped)
     server.close()
+    logging.shutdown()
+    os._exit(0)  # a verdict that is still being read must not keep the process alive

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 from typing import TYPE_CHECKING
 
@@ -150,6 +151,7 @@ def _begin(given: dict[str, object], *, alone: bool) -> Run:
     if chosen.rank == 0 and not chosen.quiet and not isinstance(session, Unrecorded):
         local = session.directory.local
         more = "" if local.is_relative_to(run.dir) else f"; its journals are in {local} on {socket.gethostname()}"
+        more += f"; in the browser: otel-rl ui {shlex.quote(chosen.dir)}"
         more += f"; metrics at {run.prometheus}" if run.prometheus else ""
         print_line(one_line(f"otel-rl: recording into {run.dir}{more}"))
     return run

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
+import otel_rl
 from otel_rl.look.insight import facts_of
 from otel_rl.look.reader.runs import open_run
 from otel_rl.look.ui.tree import RunTree
@@ -107,3 +113,41 @@ def test_directories_are_listed_when_they_change(tmp_path: Path) -> None:
     assert first == {tmp_path / "a" / "b" / "run"}
     assert second == first | {tmp_path / "c"}
     assert set(tree.look()) == {tmp_path / "c"}
+
+
+def test_a_notebook_shows_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The value of a cell is a frame with the page, which goes through the proxy of a hub; `repr` has no token."""
+    record(tmp_path / "a", Shape(steps=3))
+    page = otel_rl.ui(tmp_path)
+    try:
+        direct = page._repr_html_()
+        monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/x/")
+        proxied = page._repr_html_()
+    finally:
+        page.close()
+    address, _, token = page.link.partition("#token=")
+    port = address.rpartition(":")[2].rstrip("/")
+
+    assert f'src="{page.link}"' in direct
+    assert f'src="/user/x/proxy/{port}/#token={token}"' in proxied
+    assert token not in repr(page)
+
+
+def test_a_verb_that_serves(tmp_path: Path) -> None:
+    """It prints the link alone on standard output, and ends at once by SIGTERM, whatever it reads."""
+    for number in range(30):
+        record(tmp_path / str(number), Shape(steps=200))
+    command = [sys.executable, "-m", "otel_rl.cli", "ui", str(tmp_path), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        link = process.stdout.readline()
+        address, _, token = link.strip().partition("#token=")
+        request = urllib.request.Request(f"{address}runs", headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert len(json.load(answer)["runs"]) == 30
+        process.send_signal(signal.SIGTERM)
+        rest, errors = process.communicate(timeout=30)
+
+    assert process.returncode == 0
+    assert (rest, token in errors) == ("", False)
+    assert "whoever has it can read these runs" in errors

@@ -22,7 +22,7 @@ def test_names() -> None:
     """The public names are these, and each has a docstring; those that look at runs are in a wing."""
     recorded = ["Run", "SettingsError", "attach", "carrier", "current", "init", "traced"]
 
-    assert sorted([*recorded, "mark", "open_run", "open_runs", "report"]) == otel_rl.__all__
+    assert sorted([*recorded, "mark", "open_run", "open_runs", "report", "ui"]) == otel_rl.__all__
     assert [name for name in recorded if not inspect.getdoc(getattr(otel_rl, name))] == []
 
 
