@@ -52,16 +52,30 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 def record(directory: Path, shape: Shape) -> Path:
     """Write a run directory and return it."""
-    directory.mkdir(parents=True, exist_ok=True)
-    identity = {"id": "0123456789abcdef", "project": shape.project, "name": shape.name + shape.hostile}
-    (directory / "run.json").write_bytes(msgspec.json.encode(identity))
-    writer = ArchiveWriter(directory / "archive" / "local", _NO_LIMIT)
+    writer = _writer(directory, shape)
     for number, item in enumerate(_items(shape), 1):
         writer.add(item)
         if number % 200_000 == 0:
             writer.save(seals=True)
     writer.save(seals=bool(shape.ends))
     return directory
+
+
+def growing(directory: Path, shape: Shape) -> Iterator[int]:
+    """Write a run directory step by step: whoever takes a step finds it in the archive."""
+    writer = _writer(directory, shape)
+    for item in _items(shape):
+        writer.add(item)
+        if isinstance(item, Row):
+            writer.save(seals=False)
+            yield item.step
+
+
+def _writer(directory: Path, shape: Shape) -> ArchiveWriter:
+    directory.mkdir(parents=True, exist_ok=True)
+    identity = {"id": "0123456789abcdef", "project": shape.project, "name": shape.name + shape.hostile}
+    (directory / "run.json").write_bytes(msgspec.json.encode(identity))
+    return ArchiveWriter(directory / "archive" / "local", _NO_LIMIT)
 
 
 def _items(shape: Shape) -> Iterator[Item]:

@@ -2,5 +2,6 @@
 
 In reading order: `server` listens and makes the link, `site` answers requests from `routes`, `shell` is the page
 itself. `index` knows the runs: `tree` finds them, `verdicts` concludes in the background, `run_line` is one in the
-list. The parts of a run are those of the report, which is the same page with its data inside.
+list. `run_page` is one run: the parts of its report, which is the same page with its data inside, read again while
+somebody looks; `processes_now` is the one part that a report does not have.
 """

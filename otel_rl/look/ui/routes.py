@@ -12,13 +12,40 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_rl.look.ui.index import RunIndex
+    from otel_rl.look.ui.run_page import RunPages
+    from otel_rl.recorder.archive.runs import Place
 
 
-def routes_of(index: RunIndex) -> Sequence[Route]:
-    """Return the routes over the runs of an index."""
-    return (Route(re.compile("/runs"), partial(_runs, index)),)
+_RUN = "/run/([0-9a-f]+)"
+
+
+def routes_of(index: RunIndex, pages: RunPages) -> Sequence[Route]:
+    """Return the routes over the runs of an index, and their pages."""
+    return (
+        Route(re.compile("/runs"), partial(_runs, index)),
+        Route(re.compile(_RUN), partial(_run, index, pages)),
+        Route(re.compile(f"{_RUN}/part/([a-z]+)"), partial(_part, index, pages)),
+    )
 
 
 def _runs(index: RunIndex, query: Query) -> Content:
     """Return what has changed in the list since a cursor."""
     return Content("", lambda: as_json(index.since(query.one("cursor"))))
+
+
+def _run(index: RunIndex, pages: RunPages, key: str, query: Query) -> Content:
+    """Return the page of a run, without what the browser knows."""
+    return Content("", lambda: as_json(pages.page(_place(index, key), set(query.every("known")))))
+
+
+def _part(index: RunIndex, pages: RunPages, key: str, name: str, _: Query) -> Content:
+    """Return the data of a part of a run."""
+    digest, data = pages.part(_place(index, key), name)
+    return Content(digest, lambda: data)
+
+
+def _place(index: RunIndex, key: str) -> Place:
+    place = index.place(key)
+    if place is None:
+        raise LookupError("this run is there no more")
+    return place

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from otel_rl.look.ui.index import RunIndex
 from otel_rl.look.ui.routes import routes_of
+from otel_rl.look.ui.run_page import RunPages
 from otel_rl.look.ui.shell import page
 from otel_rl.look.ui.site import PageSite
 from otel_rl.look.ui.verdicts import cache_directory
@@ -55,7 +56,8 @@ class PageServer:
     ) -> None:
         tokens = tokens or Tokens(secrets.token_urlsafe(_TOKEN_BYTES))
         self.index = RunIndex(directories, cache_directory())
-        self._site = PageSite(page(), routes_of(self.index))
+        self._pages = RunPages()
+        self._site = PageSite(page(), routes_of(self.index, self._pages))
         self._serving, actual = self._serve(host, port, tokens, tls)
         shown = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host.strip("[]")
         shown = f"[{shown}]" if ":" in shown else shown
@@ -89,4 +91,5 @@ class PageServer:
         """Close the port."""
         self._serving.close()
         self._site.close()
+        self._pages.close()
         self.index.close()

@@ -187,5 +187,5 @@ class Handler(RequestHandler):
         closing = asyncio.get_running_loop().call_later(_SENT_WITHIN_S, self._visitor.stream.close)
         if len(answer.body) > _SHARED:
             self.flush()  # the headers alone: Tornado would copy the body behind them
-        sent = asyncio.ensure_future(self.finish(answer.body))
+        sent = asyncio.ensure_future(self.finish(answer.body or None))  # Tornado refuses even an empty one with a 304
         sent.add_done_callback(lambda _: closing.cancel())

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from otel_rl.look.ui.server import PageServer
 
+Visit = Callable[..., Any]
+
 
 class Reply(NamedTuple):
     """The answer of a server."""
@@ -30,6 +32,7 @@ class Served:
 
     def __init__(self, server: PageServer) -> None:
         self.server = server
+        self.tabs: list[Any] = []  # the browser's contexts that look at it
         address, _, self.token = server.link.partition("#token=")
         self.port = int(address.rpartition(":")[2].rstrip("/"))
 
@@ -52,9 +55,12 @@ class Served:
 def served(*directories: Path) -> Iterator[Served]:
     """Serve the runs below directories."""
     server = PageServer(directories, port=0)
+    page = Served(server)
     try:
-        yield Served(server)
+        yield page
     finally:
+        for context in page.tabs:  # they would say that nobody answers
+            context.close()
         server.close()
 
 

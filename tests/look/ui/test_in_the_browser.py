@@ -3,44 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.look.hostile import HOSTILE
 from tests.look.recorded import Shape, record
-from tests.look.ui.pages import Served, served, until
+from tests.look.ui.pages import Visit, served, until
 from tests.real_parts import needs, needs_program
 
 pytestmark = [pytest.mark.slow, needs("playwright"), needs("axe_playwright_python"), needs_program("chromium")]
-Visit = Callable[..., Any]
-
-
-@pytest.fixture
-def visit(chromium: Any) -> Iterator[Visit]:
-    """Yield a function that opens a server's link. No page may log an error, or request anything of another server."""
-    problems: list[str] = []
-    contexts: list[Any] = []
-
-    def opened(page: Served, address: str = "", *, width: int = 1280, theme: str = "light", fails: bool = False) -> Any:
-        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
-        contexts.append(context)
-        tab = context.new_page()
-        if not fails:
-            tab.on("console", lambda message: problems.append(message.text))
-        tab.on("pageerror", lambda error: problems.append(str(error)))
-        own = f"http://127.0.0.1:{page.port}/"
-        tab.on("request", lambda request: None if request.url.startswith(own) else problems.append(request.url))
-        tab.goto(page.server.link + address)
-        tab.locator("html[data-ready]").wait_for(timeout=30_000)
-        return tab
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert not problems
 
 
 def test_runs_come_and_go(tmp_path: Path, visit: Visit) -> None:

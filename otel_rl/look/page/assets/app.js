@@ -2,10 +2,11 @@
 
 import {byId} from "./dom.js";
 import {takeToken} from "./net.js";
+import {runScreen} from "./run_screen.js";
 import {runsScreen} from "./runs.js";
 import {nextTheme, setTheme} from "./theme.js";
 
-const SCREENS = {runs: runsScreen};
+const SCREENS = {runs: runsScreen, run: runScreen};
 let shown = null, leave = () => {};
 
 /** The screen of an address, such as `runs` or `run=KEY&step=812`, and its parameters. */

@@ -25,8 +25,7 @@ export function mountKeys(run) {
   run.signal.addEventListener("abort", () => dialog.remove());
   addEventListener("click", ({target}) => {
     if (target.closest?.("#keys")) dialog.showModal();
-    else if (target.closest?.("#theme")) nextTheme();
-  }, {signal: run.signal}); // the buttons may be replaced
+  }, {signal: run.signal});
   addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || dialog.open) return;
     const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);

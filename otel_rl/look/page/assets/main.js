@@ -1,14 +1,16 @@
 // The report: the page of one run, whose data it holds.
 
+import {byId} from "./dom.js";
 import {RunParts} from "./run.js";
 import {dataOf} from "./source.js";
 import {ShownRun} from "./state.js";
-import {setTheme} from "./theme.js";
+import {nextTheme, setTheme} from "./theme.js";
 
 async function start() {
   const run = new ShownRun(), parts = new RunParts(run, dataOf);
   setTheme("");
   await parts.start();
+  byId("theme").addEventListener("click", nextTheme);
   run.follow(location.hash);
   addEventListener("hashchange", () => run.follow(location.hash));
   addEventListener("click", (event) => {

@@ -34,8 +34,10 @@ const RANGED = ["curves", "phases", "waiting", "memory"];
 
 /** Draws the parts of a run in the places that the page has for them, and again when they have changed. */
 export class RunParts {
-  #drawn = [];
+  #drawn = new Map();
   #data = new Map();
+  #digests = {};
+  #isStarted = false;
 
   /** @param dataOf Returns the data of a part. */
   constructor(run, dataOf) {
@@ -45,30 +47,38 @@ export class RunParts {
 
   /** Draw all parts but the timeline, and listen to the reader. */
   async start() {
-    const {run} = this;
-    await this.#readAxis();
-    mountKeys(run);
-    run.stayAtTarget();
-    mountWhere(byId("where"), run);
-    await this.#mount(DRAWINGS);
-    for (const part of RANGED) sayRange(part, run);
+    await this.#begin();
+    await this.#draw(DRAWINGS);
   }
 
   /** Draw the timeline, whose data may be the largest; then gather the parts that have nothing. */
   async finish() {
-    await this.#mount(LAST);
+    await this.#draw(LAST);
     gatherEmpty();
   }
 
-  /** Draw again what needs one of the parts that have changed. */
-  async update(changed) {
+  /** Draw what can be drawn from these parts, by their digests, and again what needs one of another digest than before. */
+  async update(digests) {
+    const changed = new Set(Object.keys(digests).filter((part) => digests[part] !== this.#digests[part]));
+    this.#digests = digests;
     for (const part of changed) this.#data.delete(part);
-    if (changed.includes("run") || changed.includes("steps")) await this.#readAxis();
-    for (const {needs, drawing} of this.#drawn) {
-      if (needs.some((part) => changed.includes(part))) await drawing.update(await this.#read(needs));
-    }
-    this.run.announce();
-    gatherEmpty();
+    if (!("run" in digests && "steps" in digests)) return;
+    if (!this.#isStarted) await this.#begin();
+    else if (changed.has("run") || changed.has("steps")) await this.#readAxis();
+    const known = [...DRAWINGS, ...LAST].filter(([, needs]) => needs.every((part) => part in digests));
+    await this.#draw(known, (needs) => needs.some((part) => changed.has(part)));
+    if (changed.size) this.run.announce();
+    if (known.length === DRAWINGS.length + LAST.length) gatherEmpty();
+  }
+
+  async #begin() {
+    const {run} = this;
+    this.#isStarted = true;
+    await this.#readAxis();
+    mountKeys(run);
+    run.stayAtTarget();
+    mountWhere(byId("where"), run);
+    for (const part of RANGED) sayRange(part, run);
   }
 
   async #readAxis() {
@@ -77,10 +87,12 @@ export class RunParts {
     this.run.grow({steps, ended, seconds, resumed, end: run.end});
   }
 
-  async #mount(drawings) {
+  /** Draw what has not been drawn yet, and what has if `isOld(needs)`. */
+  async #draw(drawings, isOld = () => false) {
     for (const [id, needs, mount] of drawings) {
-      const place = drawings.filter(([other]) => other === id).length > 1 ? byId(id).appendChild(make("div", {class: "draw"})) : byId(id);
-      this.#drawn.push({needs, drawing: await mount(place, await this.#read(needs), this.run)});
+      const drawing = this.#drawn.get(mount);
+      if (!drawing) this.#drawn.set(mount, await mount(placeOf(id), await this.#read(needs), this.run));
+      else if (isOld(needs)) await drawing.update(await this.#read(needs));
     }
   }
 
@@ -90,6 +102,12 @@ export class RunParts {
     const data = await Promise.all(needs.map((part) => this.#data.get(part)));
     return needs.length > 1 ? data : data[0];
   }
+}
+
+/** Where to draw: a place of its own for each of several drawings of a part. */
+function placeOf(id) {
+  const place = byId(id);
+  return DRAWINGS.filter(([other]) => other === id).length > 1 ? place.appendChild(make("div", {class: "draw"})) : place;
 }
 
 function timelineOf(place, [data, {origin}], run) {
@@ -102,7 +120,7 @@ function timelineOf(place, [data, {origin}], run) {
     const range = `${view.first} ${view.last}`;
     if (asked !== run.asked && shown !== range) { // steps that came since then do not move the timeline: it follows them
       const [first, last] = run.shownSeconds();
-      timeline.show({first_ns: ns(first), last_ns: ns(last)});
+      timeline.show(run.isWhole ? {} : {first_ns: ns(first), last_ns: ns(last)});
     }
     [asked, shown] = [run.asked, range];
     if (theme !== color("ink")) timeline.theme();

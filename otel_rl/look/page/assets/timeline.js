@@ -434,9 +434,10 @@ class TimelinePanel {
     return true;
   }
 
-  /** Show a stretch of time, in Unix nanoseconds (numbers, texts or BigInts), or steps from `first_step` to `last_step`. */
+  /** Show a stretch of time, in Unix nanoseconds (numbers, texts or BigInts), or steps from `first_step` to `last_step`; without any, the whole run. */
   show({ first_ns, last_ns, first_step, last_step = first_step }) {
     const { model } = this;
+    if (first_ns === undefined && first_step === undefined) return this.range.go(0, model.ticks);
     const ticks = (ns) => Number(BigInt(ns) - model.origin) / model.tickNs;
     const [first, last] = first_ns === undefined ? this.ofSteps(first_step, last_step) : [ticks(first_ns), ticks(last_ns)];
     if (!(last >= first)) return false;

@@ -1,0 +1,135 @@
+"""The page of a run, as the server answers: the same data and the same sections as the report of the same moment."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, given, settings
+
+from otel_rl.look.page.moment import PARTS
+from otel_rl.look.page.report import page_of
+from otel_rl.look.ui.run_page import RunPage, RunPages
+from otel_rl.recorder.archive.runs import place_of
+from tests import samples
+from tests.look.recorded import Shape, growing, record
+from tests.look.terminal.nows import process, wait, written
+from tests.look.test_page import data_in
+from tests.look.truth.construction import made
+from tests.look.truth.drawn import RECIPES, Recipe
+from tests.look.truth.generator import write
+from tests.look.ui.pages import served, until
+
+
+def page_with_all(pages: RunPages, directory: Path) -> RunPage:
+    """Return the page of a run once all of it was read."""
+    place = place_of(directory)
+    until(lambda: len(pages.page(place, ()).parts) == len(PARTS))
+    return pages.page(place, ())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(samples.of(900, 7200))
+@settings(max_examples=samples.of(20, 200), phases=[Phase.reuse, Phase.generate], deadline=None)
+@given(recipe=RECIPES)
+def test_it_is_the_report(tmp_path_factory: pytest.TempPathFactory, recipe: Recipe) -> None:
+    """Each part is what the report inlines, and each section is in it: with attempts, NaN, holes, several machines."""
+    directory = tmp_path_factory.mktemp("drawn") / "run"
+    run = made(recipe)
+    write(run, directory)
+    pages = RunPages()
+    with pytest.MonkeyPatch.context() as moment:
+        moment.setattr(time, "time_ns", lambda: run.now)
+        page = page_with_all(pages, directory)
+        report = page_of(directory)
+    served_parts = {name: json.loads(pages.part(place_of(directory), name)[1]) for name in PARTS}
+    pages.close()
+
+    assert served_parts == data_in(report)
+    assert [section.id for section in page.sections if section.id != "now" and section.html not in report] == []
+    assert page.header.partition("</h1>")[2].partition('<div class="buttons">')[0].removesuffix("</header>") in report
+
+
+def test_what_is_known_is_not_sent_again(tmp_path: Path) -> None:
+    """A section whose digest is known comes without its content; one that is not comes with it."""
+    record(tmp_path, Shape(steps=6))
+    pages = RunPages()
+    page = page_with_all(pages, tmp_path)
+    known = {section.digest for section in page.sections[1:]}
+    again = pages.page(place_of(tmp_path), known)
+    pages.close()
+
+    assert [section.id for section in again.sections if section.html is not None] == ["verdict"]
+
+
+def test_a_run_that_goes_on_is_read_again(tmp_path: Path) -> None:
+    """Newer files give other digests of what they change, and the same of what they do not."""
+    steps = growing(tmp_path, Shape(steps=9, ends=""))
+    list(islice(steps, 6))
+    pages = RunPages()
+    before = page_with_all(pages, tmp_path)
+    list(steps)
+    until(lambda: pages.page(place_of(tmp_path), ()).parts["steps"] != before.parts["steps"])
+    after = pages.page(place_of(tmp_path), ())
+    pages.close()
+
+    assert after.parts["samples"] == before.parts["samples"]
+
+
+def test_an_ended_run_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as its files are the same, it is not read again, however often somebody asks."""
+    record(tmp_path, Shape(steps=6))
+    monkeypatch.setattr("otel_rl.look.ui.run_page._LIVE_EVERY_S", 0.0)
+    monkeypatch.setattr("otel_rl.look.ui.run_page._SHARE", float("inf"))
+    pages = RunPages()
+    made_at = {page_with_all(pages, tmp_path).header for _ in range(5)}
+    pages.close()
+
+    assert len(made_at) == 1
+
+
+def test_processes_of_now(tmp_path: Path) -> None:
+    """Each process has a row with its phase and since when, and what it waits for: the words of `otel-rl top`."""
+    record(tmp_path, Shape(steps=6, ends=""))
+    owed = wait("rank 1", "collective", "update_actor", ("rank 0",), age_s=95)
+    written(tmp_path, processes=[process(0), process(1, step=None, phases=())], waits=[owed])
+    pages = RunPages()
+    page = page_with_all(pages, tmp_path)
+    pages.close()
+
+    (now,) = [section for section in page.sections if section.id == "now"]
+    assert page.sections.index(now) == 1
+    text = re.sub("<[^>]+>", " ", str(now.html))
+    assert re.search(r"rank 0 node0 generate \d+ s 812", " ".join(text.split()))
+    assert "waits for rank 0 in update_actor" in text
+
+
+def test_who_asks_for_what_is_not_there(tmp_path: Path) -> None:
+    """An unknown run, an unknown part, and a run that was removed while somebody looked are not found."""
+    record(tmp_path / "a", Shape(steps=3))
+    with served(tmp_path) as page:
+        (line,) = page.runs()["runs"]
+        until(lambda: "steps" in page.get(f"/run/{line['key']}").value["parts"])
+        answers = [page.get(f"/run/{'0' * 16}"), page.get(f"/run/{line['key']}/part/nothing")]
+        shutil.rmtree(tmp_path / "a")
+        until(lambda: page.runs()["runs"] == [])
+        answers.append(page.get(f"/run/{line['key']}"))
+
+    assert [answer.status for answer in answers] == [404, 404, 404]
+
+
+def test_a_part_that_the_browser_has(tmp_path: Path) -> None:
+    """It is not sent again while its digest is the same."""
+    record(tmp_path / "a", Shape(steps=3))
+    with served(tmp_path) as page:
+        path = f"/run/{page.runs()['runs'][0]['key']}"
+        until(lambda: "curves" in page.get(path).value["parts"])
+        digest = page.get(path).value["parts"]["curves"]
+        answer = page.get(f"{path}/part/curves", **{"If-None-Match": f'"{digest}"'})
+
+    assert answer.status == 304
