@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from otel_rl.export import Item, RunInfo
 
-_SAVE_EVERY_S = 10.0
+_SAVE_EVERY_S, _SAVE_WATCHED_EVERY_S = 10.0, 1.0
+"""Seconds between saves, and while somebody looks at the run."""
 _SAVED_ITEMS = 4000
 """Items after which a file is written at once; the agent gives no more while 4,096 are not durable."""
 
@@ -24,8 +25,9 @@ _SAVED_ITEMS = 4000
 class ArchiveExporter:
     """Writes everything that a run records below `archive/` of the run directory, as Parquet.
 
-    Young files are written every 10 s, or every 4,000 items; about 1,024 steps become a sealed file, which never
-    changes. When the run ends, everything is sealed. [The archive](run-archive.md) describes the tables.
+    Young files are written every 10 s, every second while somebody looks at the run, or every 4,000 items; about 1,024
+    steps become a sealed file, which never changes. When the run ends, everything is sealed.
+    [The archive](run-archive.md) describes the tables.
 
     Args:
         run: The run.
@@ -36,12 +38,14 @@ class ArchiveExporter:
     everything = True
 
     def __init__(self, run: RunInfo, limit: int = 4 << 30) -> None:
+        from otel_rl.recorder.archive.lease import SeenLease
         from otel_rl.recorder.archive.writer import ArchiveWriter  # arro3
         from otel_rl.recorder.files import freed_memory  # in the agent alone: the trainer checks the options
 
         freed_memory.lend_large_blocks()
         self._give_back = freed_memory.give_back
         self._writer = ArchiveWriter(Path(run.directory, ARCHIVE, run.machine or "local"), limit)
+        self._lease = SeenLease(Path(run.directory))
         self._given = self._saved = 0
         self._saved_at = time.monotonic()
         self._is_awaited = False
@@ -93,7 +97,9 @@ class ArchiveExporter:
     def _save_if_due(self) -> None:
         """Save from time to time, and when a process has ended: its `finish` waits for that."""
         is_full = self._given - self._saved >= _SAVED_ITEMS
-        if is_full or self._is_awaited or time.monotonic() - self._saved_at >= _SAVE_EVERY_S:
+        age = time.monotonic() - self._saved_at
+        is_old = age >= _SAVE_EVERY_S or (age >= _SAVE_WATCHED_EVERY_S and self._lease.is_held())
+        if is_full or self._is_awaited or is_old:
             self._save(seals=False)
 
     def _save(self, *, seals: bool) -> None:
