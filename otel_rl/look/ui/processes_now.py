@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from otel_rl.recorder.archive.present import RunPresent
 
 _MOST_ROWS = 64
-_TITLES = ("process", "host", "does", "since", "step")
+_TITLES = ("process", "host", "since", "does", "step")
 
 
 def processes_now(present: RunPresent) -> Piece | None:
@@ -32,15 +32,15 @@ def processes_now(present: RunPresent) -> Piece | None:
         (
             name_of((process.role, process.rank)),
             process.host,
-            _doing(activity := activities.of(process)),
-            activity.when,
+            (activity := activities.of(process)).when,
+            _doing(activity),
             "" if process.step is None else f"{process.step:,}",
         )
         for process in shown
     ]
     more = f"{wording.count(len(shown), 'process', 'processes')} of {groups_of(processes)}."
     body = joined(
-        table_of(_TITLES, lines, "Processes now", numbers=(3, 4)),
+        table_of(_TITLES, lines, "Processes now", numbers=(2, 4)),
         tag("p", more, class_="note") if len(processes) > len(shown) else "",
     )
     return Piece("now", "Now", section("now", "Now", body))

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from otel_rl.look.ui.site import Content, Query, Route, as_json
+from otel_rl.recorder.archive.runs import is_run_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +47,6 @@ def _part(index: RunIndex, pages: RunPages, key: str, name: str, _: Query) -> Co
 
 def _place(index: RunIndex, key: str) -> Place:
     place = index.place(key)
-    if place is None:
+    if place is None or not is_run_directory(place.path):
         raise LookupError("this run is there no more")
     return place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -75,7 +76,9 @@ def test_a_link_of_the_page_has_its_run(tmp_path: Path, visit: Visit) -> None:
     record(tmp_path / "a", Shape(steps=20, ranks=4, slow_rank=3))
     with served(tmp_path) as page:
         tab = opened(visit, page)
-        links = tab.eval_on_selector_all("#screen a", "(all) => all.map((link) => link.getAttribute('href'))")
+        links = tab.eval_on_selector_all(
+            "#screen a:not(.skip)", "(all) => all.map((link) => link.getAttribute('href'))"
+        )
         (line,) = page.runs()["runs"]
         assert {link for link in links if not link.startswith(f"#run={line['key']}&")} == set()
         tab.locator(".finding a[href*=rank]").first.click()
@@ -134,6 +137,34 @@ def test_a_hidden_page_asks_nothing(tmp_path: Path, visit: Visit) -> None:
         assert asked == []
         tab.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
         until(lambda: bool(asked), tab)
+
+
+def test_back_to_all_runs(tmp_path: Path, visit: Visit) -> None:
+    """The list comes back, and nothing more is asked of the run that was left."""
+    record(tmp_path / "a", Shape(steps=6))
+    with served(tmp_path) as page:
+        tab = opened(visit, page)
+        tab.get_by_text("all runs").click()
+        until(lambda: tab.locator("table.runs a.name").count() == 1, tab)
+        asked: list[str] = []
+        tab.on("request", lambda request: asked.append(request.url))
+        until(lambda: len(asked) > 2, tab)
+
+        assert [url for url in asked if "/run/" in url] == []
+        tab.locator("table.runs a.name").click()
+        tab.locator("#draw-curves canvas").first.wait_for()
+
+
+def test_a_run_that_is_removed(tmp_path: Path, visit: Visit) -> None:
+    """The page says so, and keeps what it had."""
+    steps = growing(tmp_path / "a", Shape(steps=12, ends=""))
+    go_on(tmp_path / "a", steps, 6)
+    with served(tmp_path) as page:
+        tab = opened(visit, page, fails=True)
+        shutil.rmtree(tmp_path / "a")
+        until(lambda: "there no more" in tab.locator("#watching").inner_text(), tab)
+
+        assert "steps 0 to 5" in tab.locator("#curves .heading").inner_text()
 
 
 @pytest.mark.parametrize("width", [390, 1280, 2560])

@@ -105,7 +105,7 @@ def test_processes_of_now(tmp_path: Path) -> None:
     (now,) = [section for section in page.sections if section.id == "now"]
     assert page.sections.index(now) == 1
     text = re.sub("<[^>]+>", " ", str(now.html))
-    assert re.search(r"rank 0 node0 generate \d+ s 812", " ".join(text.split()))
+    assert re.search(r"rank 0 node0 \d+ s generate 812", " ".join(text.split()))
     assert "waits for rank 0 in update_actor" in text
 
 

@@ -59,6 +59,15 @@ export class RunParts {
 
   /** Draw what can be drawn from these parts, by their digests, and again what needs one of another digest than before. */
   async update(digests) {
+    try {
+      await this.#update(digests);
+    } catch (error) {
+      this.#digests = {}; // what did not arrive is asked for again
+      throw error;
+    }
+  }
+
+  async #update(digests) {
     const changed = new Set(Object.keys(digests).filter((part) => digests[part] !== this.#digests[part]));
     this.#digests = digests;
     for (const part of changed) this.#data.delete(part);
@@ -73,8 +82,8 @@ export class RunParts {
 
   async #begin() {
     const {run} = this;
-    this.#isStarted = true;
     await this.#readAxis();
+    this.#isStarted = true;
     mountKeys(run);
     run.stayAtTarget();
     mountWhere(byId("where"), run);

@@ -1,7 +1,7 @@
 // One run, live: the report in pieces from the server, of which those that have changed are asked for again.
 
 import {arrange, byId, make} from "./dom.js";
-import {ask, poll} from "./net.js";
+import {Refused, ask, poll} from "./net.js";
 import {parsed, renew} from "./renew.js";
 import {RunParts} from "./run.js";
 import {sayWhat} from "./runs.js";
@@ -25,7 +25,8 @@ export function runScreen(place, key) {
     const page = await ask(`run/${key}?known=${[...sections.values()].map(({digest}) => digest).join(",")}`);
     everyMs = page.goes_on || !page.sections.length ? LIVE_MS : ENDED_MS;
     document.title = page.title;
-    byId("watching").textContent = page.problem || (page.goes_on ? `${page.title.split(" · otel-rl")[0]}: ${page.state}` : "");
+    if (page.problem) byId("watching").textContent = page.problem;
+    else byId("watching").replaceChildren(make("a", {href: "#runs"}, "← all runs"));
     if (!page.sections.length) return;
     if (page.header !== header.shown) renew(header, localized(page.header).firstElementChild);
     header.shown = page.header;
@@ -71,7 +72,10 @@ export function runScreen(place, key) {
       run.goTo("verdict");
     } else if (link?.hash && link.hash === location.hash) run.follow(link.hash); // once more to where it leads already
   });
-  const stop = poll(look, () => everyMs, sayWhat);
+  const stop = poll(look, () => everyMs, (error) => {
+    sayWhat(error);
+    if (error instanceof Refused && error.status === 404) byId("watching").textContent = `${error.message}; the page shows what it had last`;
+  });
   return {
     follow: () => run.follow(location.hash),
     leave: () => {
