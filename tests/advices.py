@@ -66,6 +66,7 @@ TESTS: Mapping[str, Mapping[str, AdviceTests]] = {
     "contradictions/of_groups": {"": _GROUPS},
     "contradictions/of_learning": {"": _ROWS},
     "contradictions/of_shares": {"": _ROWS},
+    "contradictions/of_sizes": {"": _ROWS},
     "contradictions/of_terms": {"": _ROWS},
     "findings/anomalies": {
         "": _CASES,

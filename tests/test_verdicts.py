@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from benchmarks.verdicts import catalogue
 from benchmarks.verdicts.labels import Scenario
+from benchmarks.verdicts.running import Trial
 
+DOZEN = (
+    "spinning_verifier",
+    "loader_worker_killed",
+    "child_pipe_full",
+    "stale_requeued",
+    "reward_worker_killed",
+    "cleanup_of_checkpoints",
+    "requests_one_at_a_time",
+    "longer_completions",
+    "gradient_is_zero",
+    "clip_ratio_of_the_batch_width",
+    "learns",
+    "two_healthy_ranks",
+)
+"""Scenarios of each kind; `python -m benchmarks verdicts` runs all."""
 THREAD = re.compile(r"[\w.-]+/[\w.-]+#\d+")
 
 
@@ -45,3 +62,12 @@ def test_half_of_each_kind_is_sealed() -> None:
 
     assert opened.keys() == sealed.keys()
     assert all(abs(opened[kind] - sealed[kind]) <= 1 for kind in opened)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DOZEN)
+def test_a_dozen_is_right(name: str, tmp_path: Path) -> None:
+    """The cause is named, and a healthy program is not accused."""
+    judgment = Trial(catalogue.named(name), "calls", tmp_path).run()
+
+    assert judgment.grade in {"right", "quiet"}, judgment.said

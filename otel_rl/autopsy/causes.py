@@ -61,6 +61,11 @@ KINDS: dict[str, CauseKind] = {
         "Do not put from where the queue is emptied: use a larger queue, `put_nowait`, or another thread.",
         "stack",
     ),
+    "no taker": CauseKind(
+        "likely",
+        "Look at why the thread ended that takes from this queue; let it pass its error on to those that wait.",
+        "stack",
+    ),
     "alone": CauseKind(
         "likely", "Look at why the threads ended that fill this queue; let each put a last item that says so.", "stack"
     ),

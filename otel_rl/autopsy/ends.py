@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.autopsy.activity import thread_activity
 from otel_rl.autopsy.causes import KINDS
-from otel_rl.autopsy.threads import is_full_pool, lacks_others
+from otel_rl.autopsy.threads import is_full_pool, is_in_process, lacks_others
 from otel_rl.recorder.facts.order import strongest
 from otel_rl.recorder.facts.processes import ended_badly
 from otel_rl.semconv.phase_categories import category_of, is_wait_for_samples
@@ -29,6 +29,8 @@ _CONTROL = ("sync", "weight", "update", "pause", "sleep", "wake", "reload")
 """Parts of the names of phases whose requests to an engine are about the engine itself."""
 _VAGUE: frozenset[ActivityKind] = frozenset(("queue", "loop", "thread", "lock", "sleep", "native", "unknown"))
 """Activities that do not say what is waited for: what was recorded says more."""
+_WAITING: frozenset[ActivityKind] = frozenset(("queue", "lock", "loop"))
+"""Those of a thread that does nothing until another one does something."""
 
 
 class WaitEnd(NamedTuple):
@@ -89,6 +91,9 @@ def _end(path: Sequence[str], debts: tuple[Debt, ...], graph: Graph, machines: S
         return WaitEnd("disk full", (key,), debts)
     if waiter is not None and not node.records and _is_server(node, waiter):
         return WaitEnd(_OF_SERVER.get(kind, "no answer"), (key,), debts)
+    # Who waits for an item of a thread that cannot put takes from another queue: somebody between them is gone.
+    if kind == "put" and waiter is not None and waiter.activity.kind == "queue" and is_in_process(waiter):
+        return WaitEnd("no taker", (key,), debts)
     return WaitEnd(_of_process(key, debts, graph.nodes), (key,), debts)
 
 
@@ -134,7 +139,8 @@ def makers_for(key: str, nodes: Mapping[str, Node]) -> Sequence[Node]:
 def _of_trajectories(key: str, graph: Graph) -> str | None:
     """Return what the trajectories say that a rank waits for in its phase; `None` if they say nothing.
 
-    While some are open, or somebody else may be awaited, only failures of many one after the other say more.
+    While some are open, or somebody else may be awaited, only failures of many one after the other say more. A thread of
+    its own that waits itself, for an event or a queue, does not say what for.
     """
     node = graph.nodes[key]
     made = [maker.made for maker in makers_for(key, graph.nodes) if maker.made is not None]
@@ -142,9 +148,10 @@ def _of_trajectories(key: str, graph: Graph) -> str | None:
         return None
     is_open = sum(each.open for each in made)
     has_failed = max(each.failure_unix_nano for each in made) >= node.since
-    if is_open or graph.waits[key]:
+    others = [graph.nodes[debt.to] for debt in graph.waits[key]]
+    if is_open or not all(other.process == key and other.activity.kind in _WAITING for other in others):
         return "failed" if has_failed and _failed(made) > max(_FEW, 2 * is_open) else None
-    return "failed" if has_failed else "none open"
+    return "failed" if has_failed else None if others else "none open"
 
 
 def _failed(made: Sequence[MadeNow]) -> int:

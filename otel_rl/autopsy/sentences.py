@@ -65,6 +65,8 @@ def _what(end: WaitEnd, node: Node, graph: Graph, at: int) -> str:
             others = [graph.nodes[key].name for key in full_of(end.who[0], graph.nodes)]
             too = f", {wording.names(others, _MOST_NAMED)} {'waits' if len(others) == 1 else 'wait'} to put too"
             text = f"{name} {does}, and nothing takes from it{too if others else ''}"
+        case "no taker":
+            text = f"{name} {does}, and no thread is left that takes from it"
         case "full pool":
             text = f"{name} waits for a pool of threads that is full: all of them wait for results of the same pool"
             text += at_place(node)
@@ -117,7 +119,7 @@ def _ago(then: int, at: int) -> str:
 def _locks(node: Node) -> list[str]:
     """Return where other threads of a process wait for a lock: likely for each other's."""
     threads = node.seen.threads[1:] if node.seen is not None else ()
-    activities = (thread_activity(thread, None) for thread in threads)
+    activities = (thread_activity(thread, None) for thread in threads if thread != node.thread)
     return [activity.place for activity in activities if activity.kind == "lock" and activity.place]
 
 

@@ -136,6 +136,7 @@ CASES = {
     "none open": Case(of(seen(0, LOOP), made=made()), of(seen(0, LOOP), made=made(open=1))),
     "full pool": Case(of(seen(0, RESULT, PLANS, PLANS)), of(seen(0, RESULT, PLANS, Thread((POOL,))))),
     "full queue": Case(of(seen(0, PUTS)), of(seen(0, PUTS, ASKS))),
+    "no taker": Case(of(seen(0, OWN, PUTS)), of(seen(0, OWN, PUTS, ASKS))),
     "alone": Case(of(seen(0, OWN)), of(seen(0, OWN, waits_in("http/client", "getresponse", name="filler")))),
     "file": Case(of(seen(0, stack("save"), kernel=WRITES), disks=ROOM), ALIVE),
     "lock": Case(of(seen(0, LOCKS)), of(seen(0, LOCKS, waits_in("http/client", "getresponse", name="holder")))),

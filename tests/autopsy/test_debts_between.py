@@ -166,3 +166,18 @@ def test_a_server_whose_scheduler_idles() -> None:
     idles = waits_in("threading", "wait", "serve.py:3 (schedule)")
 
     assert "it waits in its event loop at serve.py:9 (serve)" in _asked_server(idles)
+
+
+def test_a_timer_in_a_sync() -> None:
+    """A rank that sleeps while it syncs weights waits for its timer, and not for the engine it is connected to."""
+    engine = ProcessSeen(pid=7, kernel=Kernel(state="S", syscall="epoll_wait"), command="vllm serve")
+    sleeps = seen(
+        0,
+        stack("wait_before_update"),
+        kernel=Kernel(state="S", syscall="clock_nanosleep"),
+        connections=(ConnectionSeen(peer="127.0.0.1:8000", pid=7),),
+    )
+    found = verdict_of([machine(sleeps, engine)], [now((0, "", "weight_sync"))], AT)
+
+    assert found.sentence.startswith("Rank 0 sleeps at train.py:7 (wait_before_update) in weight_sync")
+    assert not {"network", "server"} & {*found.sentence.split(), *found.advice.split()}

@@ -135,6 +135,20 @@ def test_a_trajectory_failed() -> None:
     assert verdict(loop, trajectories=earlier).kind == "none open"
 
 
+def test_a_trajectory_failed_for_a_thread() -> None:
+    """Its error outranks the event that a thread of the rank waits for; not if that thread asks a server."""
+    main, error = waits_in("queue", "get"), "PromptTooLongError: 4,097 tokens"
+    clears = waits_in("threading", "wait", "roll.py:9 (collect)", "collector")
+    found = verdict(main, clears, trajectories=made(27, failed=1, error=error))
+
+    assert (found.kind, found.sure) == ("failed", "likely")
+    assert found.sentence.startswith(f"A trajectory of rank 0 (prompt 24) failed 20 s ago with {error}")
+    asks = waits_in("http/client", "getresponse", "tools.py:8 (score)", "scorer")
+    assert verdict(main, asks, trajectories=made(27, failed=1, error=error)).kind == "no answer"
+    assert verdict(main, clears, trajectories=made(27)).kind == "lock"
+    assert verdict(main, clears, trajectories=made(27, failed=1, is_open=1, error=error)).kind == "lock"
+
+
 def test_a_producer_whose_trajectories_all_fail() -> None:
     """Records outrank the stack of the thread, which sleeps between two attempts; one failure does not."""
     producer = replace(stack("answer"), name="producer", number=7, kernel=Kernel(state="S", syscall="clock_nanosleep"))
@@ -167,3 +181,14 @@ def test_a_connection_of_another_thread_is_not_awaited() -> None:
     found = verdict_of([machine(rank, engine)], [now((0, "", "update"))], AT)
 
     assert found.who == ("rank 0",)
+
+
+def test_a_thread_that_waits_for_an_event() -> None:
+    """It is named once: it is not another thread of itself."""
+    waits = waits_in("threading", "wait", "roll.py:9 (collect)", "collector")
+    found = verdict(waits_in("queue", "get"), waits, phase="update")
+
+    assert found.sentence.startswith(
+        "Thread collector of rank 0 waits for an event or a condition at roll.py:9 (collect)"
+    )
+    assert "in another thread" not in found.sentence

@@ -147,7 +147,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
         ("repeated", "Write checkpoints more often."),
         ("down", "Restart failed jobs automatically."),
         ("between", "Look at what the trainer does between two steps."),
-        ("sync", "Look at the way of the weights to the engines: group them, or send them over NCCL."),
+        (
+            "sync",
+            "Look at what the sync waits for: a timer, busy engines, or the transfer of tensors.",
+        ),
         ("waiting", "Balance rollout workers and trainers: one waits for the other."),
         ("evaluation", "Evaluate less often, or on fewer prompts."),
         ("checkpoint", "Write checkpoints asynchronously."),

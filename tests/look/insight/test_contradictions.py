@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -24,12 +25,21 @@ ZERO, ONE = series([0.0] * STEPS), series([1.0] * STEPS)
 LENGTHS = course(lambda _: 650, STEPS, noise=20)
 
 
+def sometimes(seldom: float, usual: float) -> Series:
+    return series([seldom if step % 12 == 5 else usual for step in range(STEPS)])
+
+
 def level(value: float, noise: float = 0.0) -> Series:
     return course(lambda _: value, STEPS, noise, seed=3)
 
 
 def counted(each: float) -> Series:
     return series([each * (1 + step) for step in range(STEPS)])
+
+
+NAN = series([math.nan] * STEPS)
+STEADY_STEPS = {"completions/mean_length": LENGTHS, "time/step": level(40)}
+ONE_PART = {"rewards/accuracy/mean": FLAT, "rewards/accuracy/std": level(0.46)}
 
 
 @pytest.mark.parametrize(
@@ -113,6 +123,17 @@ def counted(each: float) -> Series:
         ("sampling_gap", {"engine_kl": level(0.3, 0.01)}, {"rollout.top_k": 20}),
         ("sampling_gap", {"engine_kl": level(0.3, 0.01)}, {"actor_rollout_ref.rollout.temperature": 0.7}),
         ("no_tokens", {"completions/mean_length": ZERO, "reward": FLAT}, {}),
+        ("groups_of_one", {"reward": FLAT, "reward_std": NAN, "loss": NAN}, {"num_generations": 1}),
+        ("groups_of_one", {"reward": FLAT, "actor/loss": NAN}, {"algo.group_size": 1}),
+        ("groups_of_one", {"score": FLAT, "advantages/std": NAN}, {"n_samples_per_prompt": 1}),
+        ("rate_that_adds_up", {"training_tok/s": counted(90), **STEADY_STEPS}, {}),
+        ("rate_that_adds_up", {"perf/throughput_tokens": counted(3), **STEADY_STEPS}, {}),
+        ("rate_that_adds_up", {"tokens_per_second": counted(10), **STEADY_STEPS}, {}),
+        ("loss_without_tokens", {"valid_tokens": sometimes(0, 140), "loss": sometimes(50, 0.05)}, {}),
+        ("loss_without_tokens", {"batch/num_tokens": sometimes(0, 9), "actor/loss": sometimes(-8, 0.1)}, {}),
+        ("loss_without_tokens", {"n_loss_tokens": sometimes(0, 9), "policy_loss": sometimes(1, 0.01)}, {}),
+        ("two_deviations", {"reward": FLAT, "reward_std": level(0.2), **ONE_PART}, {}),
+        ("two_deviations", {"reward/mean": FLAT, "reward/std": level(0.9), **ONE_PART}, {}),
     ],
 )
 def test_what_contradicts_itself(rule: str, values: dict[str, Series], parameters: dict[str, object]) -> None:
@@ -167,6 +188,14 @@ def test_what_contradicts_itself(rule: str, values: dict[str, Series], parameter
         ({"sampling/sampling_logp_difference/mean": level(0.01)}, {"temperature": 0.6}),
         ({"loop/logp_diff": level(0.4)}, {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "val.temperature": 0.6}),
         ({"completions/mean_length": ZERO, "reward": ZERO}, {}),
+        ({"reward": FLAT, "reward_std": NAN, "loss": NAN}, {"num_generations": 8}),
+        ({"reward": FLAT, "reward_std": ZERO, "loss": level(0.1)}, {"num_generations": 1}),
+        ({"training_tok/s": counted(90), "completions/mean_length": counted(50), "time/step": level(40)}, {}),
+        ({"tokens_per_second": level(900, 20), **STEADY_STEPS}, {}),
+        ({"valid_tokens": sometimes(0, 140), "loss": sometimes(0, 0.05)}, {}),
+        ({"prompt_tokens": sometimes(0, 140), "loss": sometimes(50, 0.05)}, {}),
+        ({"reward": FLAT, "reward_std": level(0.46), **ONE_PART}, {}),
+        ({"reward": level(2), "reward_std": level(0.2), **ONE_PART}, {}),
     ],
 )
 def test_what_can_be(values: dict[str, Series], parameters: dict[str, object]) -> None:

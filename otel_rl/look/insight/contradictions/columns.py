@@ -72,6 +72,15 @@ class Columns:
         """Return the finite values of a metric."""
         return self._read(name).finite
 
+    def steps(self, name: str) -> Integers:
+        """Return the steps that have a metric, also where it is not a number."""
+        return self._read(name).steps
+
+    def is_undefined(self, name: str, least: int) -> bool:
+        """Return whether a metric is not a number in any of its steps, of which there are so many at least."""
+        values = self._read(name).values
+        return len(values) >= least and not np.isfinite(values).any()
+
     def of_topic(self, topic: Topic) -> tuple[str, ...]:
         """Return the names of a topic."""
         return self.main.by_topic.get(topic, ())

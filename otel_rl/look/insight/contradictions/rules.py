@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from otel_rl.look.insight.contradictions import of_groups, of_learning, of_shares, of_terms
+from otel_rl.look.insight.contradictions import of_groups, of_learning, of_shares, of_sizes, of_terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -30,12 +30,16 @@ RULES: tuple[Callable[[Columns], Contradiction | None], ...] = (
     of_terms.silent_source,
     of_terms.parts_are_not_the_sum,
     of_terms.sampling_gap,
+    of_sizes.groups_of_one,
+    of_sizes.rate_that_adds_up,
+    of_sizes.loss_without_tokens,
+    of_sizes.two_deviations,
 )
 
 
 def wanted(names: Collection[str]) -> list[str]:
     """Return the names of metrics that the rules read, without the main metrics."""
-    rooms = of_groups, of_learning, of_shares, of_terms
+    rooms = of_groups, of_learning, of_shares, of_sizes, of_terms
     return [name for room in rooms for name in room.wanted(names)]
 
 

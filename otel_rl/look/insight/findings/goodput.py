@@ -38,7 +38,8 @@ _LOSSES: dict[str, _Loss] = {
     "between": _Loss("between steps", "Look at what the trainer does between two steps."),
     "end": _Loss("after the last whole step"),
     "sync": _Loss(
-        "synchronizing weights", "Look at the way of the weights to the engines: group them, or send them over NCCL."
+        "synchronizing weights",
+        "Look at what the sync waits for: a timer, busy engines, or the transfer of tensors.",
     ),
     "waiting": _Loss("waiting", "Balance rollout workers and trainers: one waits for the other."),
     "evaluation": _Loss("evaluation", "Evaluate less often, or on fewer prompts."),
