@@ -43,6 +43,7 @@ def _of(module: str, helps: str, not_given: str = "") -> AdviceTests:
 
 
 _WELL = "test_a_run_that_is_well"
+_MOVED = _of("test_worker_load", "test_sessions_that_stay_on_one_worker")
 _FLAT = _of("test_findings", "test_a_reward_that_teaches_nothing", _WELL)
 _LOST = AdviceTests(
     "look/insight/test_hang.py::test_what_was_lost_is_a_finding", f"look/insight/test_findings.py::{_WELL}"
@@ -144,6 +145,7 @@ TESTS: Mapping[str, Mapping[str, AdviceTests]] = {
             "look/insight/test_hang.py::test_what_was_lost_is_a_finding",
         )
     },
+    "findings/worker_load": {"": _MOVED},
     "remarks/collect": {
         "": _of("test_samples", "test_a_phrase_that_pays_is_named", "test_a_policy_without_a_trick_has_no_phrase")
     },

@@ -91,7 +91,7 @@ def _end(path: Sequence[str], debts: tuple[Debt, ...], graph: Graph, machines: S
         return WaitEnd("disk full", (key,), debts)
     if waiter is not None and not node.records and _is_server(node, waiter):
         return WaitEnd(_OF_SERVER.get(kind, "no answer"), (key,), debts)
-    # Who waits for an item of a thread that cannot put takes from another queue: somebody between them is gone.
+    # A wait for an item of a thread that cannot put is for another queue: somebody between the two is gone.
     if kind == "put" and waiter is not None and waiter.activity.kind == "queue" and is_in_process(waiter):
         return WaitEnd("no taker", (key,), debts)
     return WaitEnd(_of_process(key, debts, graph.nodes), (key,), debts)
@@ -139,8 +139,8 @@ def makers_for(key: str, nodes: Mapping[str, Node]) -> Sequence[Node]:
 def _of_trajectories(key: str, graph: Graph) -> str | None:
     """Return what the trajectories say that a rank waits for in its phase; `None` if they say nothing.
 
-    While some are open, or somebody else may be awaited, only failures of many one after the other say more. A thread of
-    its own that waits itself, for an event or a queue, does not say what for.
+    While some are open, or somebody else may be awaited, only failures of many one after the other say more. A thread
+    of its own that waits itself, for an event or a queue, does not say what for.
     """
     node = graph.nodes[key]
     made = [maker.made for maker in makers_for(key, graph.nodes) if maker.made is not None]

@@ -13,9 +13,10 @@ from otel_rl import semconv
 from otel_rl.export import Row
 from otel_rl.look.insight import facts_of
 from otel_rl.look.insight.facts import PhaseShare
-from otel_rl.look.insight.findings.change_cause import Change, cause_of
+from otel_rl.look.insight.findings.change_cause import cause_of
 from otel_rl.look.insight.findings.goodput import goodput
 from otel_rl.look.insight.findings.outcome import outcome
+from otel_rl.look.insight.findings.step_change import Change
 from otel_rl.look.insight.findings.time_spent import time_spent
 from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.insight.samples.remarks.faulty_texts import faults

@@ -235,6 +235,23 @@ def test_what_a_diverging_run_says(tmp_path: Path) -> None:
     assert [finding.severity for finding in facts.findings[:4]] == ["bad", "bad", "bad", "warning"]
 
 
+@pytest.mark.parametrize(("rises", "is_named"), [(True, True), (False, False)])
+def test_a_reward_that_falls_while_entropy_rises(tmp_path: Path, *, rises: bool, is_named: bool) -> None:
+    """The metric that rose most before is named, with its levels; not one that stays."""
+    dice = Dice()
+    ramp = lambda step, begin, end: min(1.0, max(0.0, (step - begin) / (end - begin)))  # noqa: E731
+    training = Played(
+        values=dice.values(
+            reward=lambda step: dice.about(0.42 - 0.17 * ramp(step, 120, 180), 0.02),
+            entropy=lambda step: dice.about(0.3 + (1.8 * ramp(step, 80, 180) if rises else 0)),
+        )
+    )
+    sentences = [one.sentence for one in of_kind(facts_of(play(tmp_path / "run", training, 200)), "learning")]
+    (fallen,) = [sentence for sentence in sentences if sentence.startswith("Reward fell")]
+
+    assert (", while entropy rose " in fallen) == is_named
+
+
 def test_a_reward_that_is_flat_in_the_end(tmp_path: Path) -> None:
     """The sentence says since when."""
     dice = Dice()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from otel_rl.look.insight.facts import Evidence, Finding
-from otel_rl.look.insight.findings.change_cause import Change, cause_of
+from otel_rl.look.insight.findings.change_cause import cause_of
+from otel_rl.look.insight.findings.step_change import Change
 from otel_rl.look.insight.shifts import Shift, shifts
 from otel_rl.recorder.facts import wording
 from otel_rl.semconv.main_metrics import STEP_TIME

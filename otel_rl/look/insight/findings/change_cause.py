@@ -7,7 +7,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.look.insight.findings.engine_load import UNEVEN_ADVICE, open_requests, running
-from otel_rl.look.insight.phases import logged_phases, works, works_of_ranks
+from otel_rl.look.insight.findings.step_change import EXPLAINS, Change, ChangeCause, GrownPhase
+from otel_rl.look.insight.findings.worker_load import UNEVEN_WORKERS_ADVICE, moved_work
+from otel_rl.look.insight.phases import works_of_ranks
 from otel_rl.recorder.facts import wording
 from otel_rl.semconv.phase_categories import category_of
 
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
     from otel_rl.look.insight.facts import Finding
     from otel_rl.look.insight.recorded import RecordedRun
-    from otel_rl.look.insight.series import Series
     from otel_rl.look.insight.shifts import Shift
 
     _Range = tuple[int, int]
@@ -25,13 +26,6 @@ _LEAST_PART = 0.5
 """Share of a change that a phase has to have, to be named as its cause."""
 _NEAR_STEPS = 10
 """Steps between the beginning of a straggler and the change that it makes, at the most."""
-_BESIDES = 20
-"""Steps on each side of a sudden change in which its cause has to change, too."""
-_TOGETHER = 0.1
-"""The smallest change of a metric that counts as one that comes with it, as a fraction."""
-_EXPLAINS = 0.5
-"""Share of the growth of a phase, in logarithms, that a metric needs to explain it. Time grows with tokens, at most
-with their square."""
 _STEADY = 0.25
 """Part of the growth of the ranks that slowed up to which others did not."""
 _COUNTS = 0.05
@@ -43,79 +37,6 @@ _OF_COMPLETIONS = ("rollout", "training", "reward")
 _OF_ENGINES = ("rollout", "waiting")
 """Categories of phases in which engines generate."""
 _TRAINED = "trajectories/trained"
-
-
-class ChangeCause(NamedTuple):
-    """The cause of a change: in words, the phases, the names of metrics, what to do, and the findings about it."""
-
-    text: str = ""
-    phases: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    advice: str = ""
-    covers: tuple[str, ...] = ()
-    ranks: tuple[int, ...] = ()
-
-
-class _Grown(NamedTuple):
-    """A phase that changed: its name, its seconds before and after."""
-
-    phase: str
-    was: float
-    now: float
-
-    @property
-    def growth(self) -> float:
-        """The logarithm of the factor; 0 of one that came or went."""
-        return math.log(self.now / self.was) if self.was > 0 and self.now > 0 else 0.0
-
-    @property
-    def verb(self) -> str:
-        return "grew" if self.now > self.was else "fell"
-
-    @property
-    def text(self) -> str:
-        """The change in words."""
-        if not self.was:
-            return f"{self.phase} takes {wording.seconds(self.now)}, and was not there before"
-        if not self.now:
-            return f"{self.phase} took {wording.seconds(self.was)}, and is gone"
-        return f"{self.phase} {self.verb} from {wording.seconds(self.was)} to {wording.seconds(self.now)}"
-
-
-class Change(NamedTuple):
-    """A change of the time of a step, and the steps before and after that are compared.
-
-    `is_sudden` is false for a trend, which comes bit by bit.
-    """
-
-    recorded: RecordedRun
-    shift: Shift
-    before: _Range
-    after: _Range
-    is_sudden: bool
-
-    def phases(self) -> list[_Grown]:
-        """Return all phases with their times; those that the trainer logged, if it has no spans of phases."""
-        was, now = (works(self.recorded, steps) or _logged(self.recorded, steps) for steps in (self.before, self.after))
-        return [_Grown(phase, was.get(phase, 0.0), now.get(phase, 0.0)) for phase in {**was, **now}]
-
-    def explains(self, series: Series, grown: _Grown) -> tuple[float, float] | None:
-        """Return the medians of a metric before and after if it changed as much as a phase, and at the same steps."""
-        old, new = series.between(*self.before).median, series.between(*self.after).median
-        if not (_explains(old, new, grown.growth) and abs(math.log(new / old)) >= math.log1p(_TOGETHER)):
-            return None
-        if self.is_sudden:
-            first, since, last = self.before[0], self.after[0], self.after[1]
-            near = (max(first, since - _BESIDES), since - 1), (since, min(last, since + _BESIDES - 1))
-            was, now = (works(self.recorded, steps).get(grown.phase, 0.0) for steps in near)
-            growth = _Grown("", was, now).growth or grown.growth
-            if not _explains(series.between(*near[0]).median, series.between(*near[1]).median, growth):
-                return None
-        return old, new
-
-
-def _explains(old: float, new: float, growth: float) -> bool:
-    return old > 0 and new > 0 and growth != 0 and math.log(new / old) / growth >= _EXPLAINS
 
 
 def cause_of(change: Change, stragglers: Sequence[Finding]) -> ChangeCause:
@@ -139,7 +60,12 @@ def cause_of(change: Change, stragglers: Sequence[Finding]) -> ChangeCause:
         of_ranks = _straggler(change, grown, alone, stragglers)
         if of_ranks.text:
             return of_ranks
-    reasons: tuple[Callable[[Change, _Grown], ChangeCause], ...] = (_uneven, _fewer_at_once, _completions)
+    reasons: tuple[Callable[[Change, GrownPhase], ChangeCause], ...] = (
+        _uneven,
+        _uneven_workers,
+        _fewer_at_once,
+        _completions,
+    )
     for reason in reasons:
         if (cause := reason(change, grown)).text:
             return cause
@@ -151,7 +77,7 @@ class _Outside(NamedTuple):
     """The time of a step outside of phases."""
 
     shift: Shift
-    phases: Sequence[_Grown]
+    phases: Sequence[GrownPhase]
 
     @property
     def was(self) -> float:
@@ -172,20 +98,14 @@ class _Outside(NamedTuple):
         return ChangeCause(text, advice="Give the driver's own work phases with `run.phase`, to see which part grew.")
 
 
-def _logged(recorded: RecordedRun, steps: _Range) -> dict[str, float]:
-    """Return the median times of phases that the trainer logged, by the names of the metrics."""
-    medians = {name: recorded.series(name).between(*steps).median for name in logged_phases(recorded)}
-    return {name: median for name, median in medians.items() if median > 0}
-
-
-def _are_alike(phases: Sequence[_Grown], whole: float) -> bool:
+def _are_alike(phases: Sequence[GrownPhase], whole: float) -> bool:
     """Return whether all phases that count became slower, or faster, by similar factors."""
     total = sum(phase.was for phase in phases)
     counted = [math.copysign(1.0, whole) * phase.growth for phase in phases if phase.was >= _COUNTS * total > 0]
     return len(counted) > 1 and min(counted) >= max(_ALIKE * max(counted), math.log1p(_COUNTS))
 
 
-def _of_machine(change: Change, grown: _Grown, alone: Sequence[int]) -> ChangeCause:
+def _of_machine(change: Change, grown: GrownPhase, alone: Sequence[int]) -> ChangeCause:
     recorded, is_slower = change.recorded, grown.now > grown.was
     who = wording.names([recorded.rank_text(rank) for rank in alone])
     what = f"all phases take {'longer' if is_slower else 'less'} alike{f' on {who}' if who else ''}"
@@ -195,7 +115,7 @@ def _of_machine(change: Change, grown: _Grown, alone: Sequence[int]) -> ChangeCa
     return ChangeCause(text, advice=advice, ranks=tuple(alone))
 
 
-def _more_work(change: Change, phases: Sequence[_Grown], grown: _Grown) -> ChangeCause:
+def _more_work(change: Change, phases: Sequence[GrownPhase], grown: GrownPhase) -> ChangeCause:
     """Return that a step has more to do, if that explains why all phases take longer; else nothing."""
     total = sum(phase.was for phase in phases)
     counted = [phase for phase in phases if phase.was >= _COUNTS * total]
@@ -208,7 +128,7 @@ def _more_work(change: Change, phases: Sequence[_Grown], grown: _Grown) -> Chang
     return ChangeCause()
 
 
-def _alone(change: Change, grown: _Grown) -> tuple[int, ...]:
+def _alone(change: Change, grown: GrownPhase) -> tuple[int, ...]:
     """Return the ranks, at most half of all, that changed while the others did not; none if all changed."""
     was, now = (works_of_ranks(change.recorded, steps, grown.phase) for steps in (change.before, change.after))
     gaps = {rank: now[rank] - was[rank] for rank in was.keys() & now.keys()}
@@ -217,13 +137,13 @@ def _alone(change: Change, grown: _Grown) -> tuple[int, ...]:
 
 def _outstanding(gaps: Mapping[int, float]) -> tuple[int, ...]:
     most = max(gaps.values(), default=0.0)
-    large = sorted(rank for rank, gap in gaps.items() if gap > _EXPLAINS * most)
-    rest = [gap for gap in gaps.values() if gap <= _EXPLAINS * most]
+    large = sorted(rank for rank, gap in gaps.items() if gap > EXPLAINS * most)
+    rest = [gap for gap in gaps.values() if gap <= EXPLAINS * most]
     is_clear = most > 0 and 0 < len(large) <= len(rest) and max(rest) <= _STEADY * most
     return tuple(large) if is_clear else ()
 
 
-def _straggler(change: Change, grown: _Grown, alone: Sequence[int], stragglers: Sequence[Finding]) -> ChangeCause:
+def _straggler(change: Change, grown: GrownPhase, alone: Sequence[int], stragglers: Sequence[Finding]) -> ChangeCause:
     """Return that some ranks changed and the others did not, with the finding that says how much others wait."""
     recorded = change.recorded
     for straggler in stragglers if grown.now > grown.was else ():
@@ -240,7 +160,7 @@ def _straggler(change: Change, grown: _Grown, alone: Sequence[int], stragglers: 
     return ChangeCause(f"{grown.text} on {who} alone", (grown.phase,), (), advice, ranks=tuple(alone))
 
 
-def _uneven(change: Change, grown: _Grown) -> ChangeCause:
+def _uneven(change: Change, grown: GrownPhase) -> ChangeCause:
     """Return that one engine has the requests of all; nothing if it had them before, or if nothing is known."""
     load = open_requests(change.recorded)
     if category_of(grown.phase) not in _OF_ENGINES or load is None or grown.now < grown.was:
@@ -252,7 +172,15 @@ def _uneven(change: Change, grown: _Grown) -> ChangeCause:
     return ChangeCause(text, (grown.phase,), load.names, UNEVEN_ADVICE, ("engines:uneven",))
 
 
-def _fewer_at_once(change: Change, grown: _Grown) -> ChangeCause:
+def _uneven_workers(change: Change, grown: GrownPhase) -> ChangeCause:
+    is_of_engines = category_of(grown.phase) in _OF_ENGINES and grown.now > grown.was
+    text = moved_work(change.recorded, change.before, change.after) if is_of_engines else ""
+    return (
+        ChangeCause(f"{grown.text} since {text}", (grown.phase,), (), UNEVEN_WORKERS_ADVICE) if text else ChangeCause()
+    )
+
+
+def _fewer_at_once(change: Change, grown: GrownPhase) -> ChangeCause:
     """Return that fewer requests run at once, if that explains a phase; nothing if they wait in the engines instead."""
     name, series = running(change.recorded)
     reciprocal = series._replace(values=1 / series.values.clip(min=1e-9))
@@ -263,7 +191,7 @@ def _fewer_at_once(change: Change, grown: _Grown) -> ChangeCause:
     old, new = (1 / value for value in together)
     waiting = change.recorded.of_topic("requests_waiting")[1]
     was, now = waiting.between(*change.before).median, waiting.between(*change.after).median
-    if now - was > _EXPLAINS * (old - new):
+    if now - was > EXPLAINS * (old - new):
         return ChangeCause()
     numbers = f"from {wording.number(old)} to {wording.number(new)}"
     text = f"{grown.text} since the requests that run at once fell {numbers}"
@@ -271,7 +199,7 @@ def _fewer_at_once(change: Change, grown: _Grown) -> ChangeCause:
     return ChangeCause(text, (grown.phase,), (name,), advice)
 
 
-def _completions(change: Change, grown: _Grown) -> ChangeCause:
+def _completions(change: Change, grown: GrownPhase) -> ChangeCause:
     """Return that completions became longer, or shorter, if that explains a phase."""
     name, series = change.recorded.of_topic("completion_length")
     together = change.explains(series, grown) if category_of(grown.phase) in _OF_COMPLETIONS else None

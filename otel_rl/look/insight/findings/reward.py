@@ -6,22 +6,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from otel_rl.look.insight.course import LEAST_STEPS, LEAST_STEPS_FLAT, Move, course_of, fall_of, flat_since
+from otel_rl.look.insight.course import LEAST_STEPS, LEAST_STEPS_FLAT, Move, course_of, fall_of, flat_since, rise_of
 from otel_rl.look.insight.facts import Evidence, Finding
 from otel_rl.look.insight.reward_parts import paid_reward
 from otel_rl.look.insight.troubles import REWARD_PARTS, of_metric
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from otel_rl.look.insight.course import Course
     from otel_rl.look.insight.recorded import RecordedRun
     from otel_rl.look.insight.reward_parts import PaidReward
     from otel_rl.look.insight.series import Series
     from otel_rl.recorder.facts.order import Severity
+    from otel_rl.semconv.main_metrics import Topic
 
 _SOLVED_STEPS = 20
+_SIGNS: tuple[Topic, ...] = ("entropy", "kl", "gradient_norm")
+"""Metrics that rise where a policy becomes ill."""
+_MUCH = 1.5
+"""How many times as large such a metric becomes, at the least."""
 _LATER = 20
 """Steps after a harder task in which a fall of the reward is due to it."""
 
@@ -36,14 +41,17 @@ def reward(recorded: RecordedRun) -> list[Finding]:
     paid = paid_reward(series, parts)
     if paid is not None and paid.misses_aim:
         return [_paid(name, series, paid)]  # the course is in its sentence
-    return [*_course(name, series, _harder(recorded)), *([] if paid is None else [_paid(name, series, paid)])]
+    signs = [recorded.of_topic(topic) for topic in _SIGNS]
+    return [*_course(name, series, _harder(recorded), signs), *([] if paid is None else [_paid(name, series, paid)])]
 
 
 def _harder(recorded: RecordedRun) -> dict[str, Series]:
     return {name: recorded.series(name).finite for name in recorded.main.by_topic.get("difficulty", ())}
 
 
-def _course(name: str, series: Series, harder: Mapping[str, Series]) -> list[Finding]:
+def _course(
+    name: str, series: Series, harder: Mapping[str, Series], signs: Sequence[tuple[str, Series]]
+) -> list[Finding]:
     course = course_of(series)
     first, last = int(series.steps[0]), int(series.steps[-1])
     if (solved := _solved_since(series)) is not None:
@@ -51,7 +59,7 @@ def _course(name: str, series: Series, harder: Mapping[str, Series]) -> list[Fin
         return [_finding("note", text, "The prompts are solved: take harder ones, or stop.", name, (solved, last))]
     fall = fall_of(series, course)
     if fall is not None:
-        return [_fallen(name, course, fall, harder, last)]
+        return [_fallen(name, course, fall, harder, last, _risen(signs, fall))]
     if not course.has_changed:
         if len(series.values) < LEAST_STEPS_FLAT:
             return []
@@ -77,7 +85,18 @@ def _solved_since(series: Series) -> int | None:
     return int(series.steps[less[-1] + 1])
 
 
-def _fallen(name: str, course: Course, fall: Move, harder: Mapping[str, Series], last: int) -> Finding:
+def _risen(signs: Sequence[tuple[str, Series]], fall: Move) -> str:
+    """Return which sign of illness rose most before the end of a fall, in words; empty without one."""
+    rises = []
+    for name, series in signs:
+        known = series.finite
+        rise = rise_of(known, course_of(known)) if len(known.values) >= LEAST_STEPS else None
+        if rise is not None and rise.first < fall.last and rise.after >= _MUCH * rise.before > 0:
+            rises.append((rise.after / rise.before, f", while {name} rose {_levels(rise)} {_when(rise)}"))
+    return max(rises, default=(0.0, ""))[1]
+
+
+def _fallen(name: str, course: Course, fall: Move, harder: Mapping[str, Series], last: int, meanwhile: str) -> Finding:
     text = f"Reward fell from {wording.number(fall.before)} to {wording.number(fall.after)} {_when(fall)}"
     for level, series in harder.items():
         if (rise := _rise(series, fall)) is not None:
@@ -85,7 +104,7 @@ def _fallen(name: str, course: Course, fall: Move, harder: Mapping[str, Series],
             return _finding("note", f"{text}, where {reason}", "", name, (fall.first, last))
     advice = f"Look at KL, entropy and gradient norm from step {_step(fall.first)} on; resume from a checkpoint before."
     severity: Severity = "warning" if course.rises else "bad"
-    return _finding(severity, text, advice, name, (fall.first, last))
+    return _finding(severity, f"{text}{meanwhile}", advice, name, (fall.first, last))
 
 
 def _rise(level: Series, fall: Move) -> Move | None:
