@@ -39,6 +39,7 @@ _TIMES = 2.0
 _STAYS = 1.25
 """And how much its parts may change meanwhile."""
 _STEADY = 0.9
+"""Its correlation with the steps, at the least."""
 _FEW = 3
 _FAR = 5.0
 """Times its usual value that a loss over no token is, at the least."""
@@ -86,7 +87,11 @@ def rate_that_adds_up(columns: Columns) -> Contradiction | None:
             continue
         expected = length / seconds
         grown, meanwhile = (_growth(values) for values in (rate, expected))
-        if grown < _TIMES or not 1 / _STAYS < meanwhile < _STAYS or (np.diff(rate) > 0).mean() < _STEADY:
+        if (
+            grown < _TIMES
+            or not 1 / _STAYS < meanwhile < _STAYS
+            or float(np.corrcoef(rate, rows.steps)[0, 1]) < _STEADY
+        ):
             continue
         found = of_rows(
             (name, lengths[0], STEP_TIME),
