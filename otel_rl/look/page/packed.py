@@ -17,10 +17,10 @@ _SCALE = 1e6
 """Times are whole microseconds in a page."""
 
 
-def packed(values: np.ndarray[Any, Any] | Sequence[float], kind: str = "f8") -> Packed:
+def packed(values: np.ndarray[Any, Any] | Sequence[float], kind: str = "f8", level: int = _LEVEL) -> Packed:
     """Return a column of a NumPy type: `f8`, `f4`, `i4` or `u1`; a missing value is NaN."""
     array = np.ascontiguousarray(values, np.dtype(kind).newbyteorder("<"))
-    return {"kind": kind, "count": len(array), "data": _text(array)}
+    return {"kind": kind, "count": len(array), "data": _text(array, level)}
 
 
 def packed_steps(values: np.ndarray[Any, Any]) -> Packed:
@@ -41,8 +41,8 @@ def _differences(whole: np.ndarray[Any, Any], scale: float) -> Packed:
     return {**packed(differences, "i4"), "first": first, "scale": scale}
 
 
-def _text(array: np.ndarray[Any, Any]) -> str:
+def _text(array: np.ndarray[Any, Any], level: int) -> str:
     """Bytes of equal weight lie side by side: they compress better."""
     size = array.dtype.itemsize
     shuffled = array.view(np.uint8).reshape(-1, size).T if size > 1 else array
-    return base64.b64encode(gzip.compress(np.ascontiguousarray(shuffled).tobytes(), _LEVEL, mtime=0)).decode("ascii")
+    return base64.b64encode(gzip.compress(np.ascontiguousarray(shuffled).tobytes(), level, mtime=0)).decode("ascii")

@@ -148,8 +148,12 @@ class _Reader:
     @property
     def holes(self) -> list[Hole]:
         """Ranges of items that no intact file has."""
+        return self.holes_of(*_TABLES)
+
+    def holes_of(self, *names: str) -> list[Hole]:
+        """Return the holes of tables; the files of others, which can be large, are not read."""
         now = self._now()
-        return [hole for table in TABLES for hole in now.holes(table)]
+        return [hole for name in names for hole in now.holes(_TABLES[name])]
 
     def steps_of_messages(self) -> list[range]:
         """Return the steps of messages: of each file, from the first to the last one."""

@@ -6,6 +6,8 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING
 
+from otel_rl.look.ui.compared import compared
+from otel_rl.look.ui.overlay import OverlaidRun, overlay, tag_of
 from otel_rl.look.ui.site import Content, Query, Route, as_json
 from otel_rl.recorder.archive.runs import is_run_directory
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_rl.look.ui.index import RunIndex
+    from otel_rl.look.ui.range_cache import RangeCache
     from otel_rl.look.ui.run_page import RunPages
     from otel_rl.recorder.archive.runs import Place
 
@@ -20,12 +23,14 @@ if TYPE_CHECKING:
 _RUN = "/run/([0-9a-f]+)"
 
 
-def routes_of(index: RunIndex, pages: RunPages) -> Sequence[Route]:
-    """Return the routes over the runs of an index, and their pages."""
+def routes_of(index: RunIndex, pages: RunPages, ranges: RangeCache) -> Sequence[Route]:
+    """Return the routes over the runs of an index, their pages, and what is known of their values."""
     return (
         Route(re.compile("/runs"), partial(_runs, index)),
         Route(re.compile(_RUN), partial(_run, index, pages)),
         Route(re.compile(f"{_RUN}/part/([a-z]+)"), partial(_part, index, pages)),
+        Route(re.compile("/curves"), partial(_curves, index, ranges)),
+        Route(re.compile("/compared"), partial(_compared, index)),
     )
 
 
@@ -50,3 +55,21 @@ def _place(index: RunIndex, key: str) -> Place:
     if place is None or not is_run_directory(place.path):
         raise LookupError("this run is there no more")
     return place
+
+
+def _curves(index: RunIndex, ranges: RangeCache, query: Query) -> Content:
+    """Return lines of several runs."""
+    runs, names, x = _overlaid(index, query), query.whole("names"), query.one("x", "step")
+    return Content(tag_of(runs, names, x), lambda: as_json(overlay(ranges, runs, names, x)))
+
+
+def _compared(index: RunIndex, query: Query) -> Content:
+    """Return how several runs differ."""
+    runs, baseline = _overlaid(index, query), query.one("baseline")
+    return Content(tag_of(runs, baseline), lambda: as_json(compared(runs, baseline)))
+
+
+def _overlaid(index: RunIndex, query: Query) -> list[OverlaidRun]:
+    """Return the runs of a query, without those that were removed."""
+    places = {key: index.place(key) for key in query.every("runs")}
+    return [OverlaidRun(key, place.path) for key, place in places.items() if place is not None]

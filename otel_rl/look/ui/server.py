@@ -6,6 +6,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from otel_rl.look.ui.index import RunIndex
+from otel_rl.look.ui.range_cache import RangeCache
 from otel_rl.look.ui.routes import routes_of
 from otel_rl.look.ui.run_page import RunPages
 from otel_rl.look.ui.shell import page
@@ -55,9 +56,10 @@ class PageServer:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         tokens = tokens or Tokens(secrets.token_urlsafe(_TOKEN_BYTES))
-        self.index = RunIndex(directories, cache_directory())
+        cache = cache_directory()
+        self.index = RunIndex(directories, cache)
         self._pages = RunPages()
-        self._site = PageSite(page(), routes_of(self.index, self._pages))
+        self._site = PageSite(page(), routes_of(self.index, self._pages, RangeCache(cache)))
         self._serving, actual = self._serve(host, port, tokens, tls)
         shown = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host.strip("[]")
         shown = f"[{shown}]" if ":" in shown else shown

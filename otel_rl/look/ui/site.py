@@ -61,7 +61,11 @@ class Query:
 
     def every(self, name: str) -> list[str]:
         """Return all texts of a name; commas separate texts too."""
-        return [text for value in self._values.get(name, []) for text in value.split(",") if text]
+        return [text for value in self.whole(name) for text in value.split(",") if text]
+
+    def whole(self, name: str) -> list[str]:
+        """Return all texts of a name, which may have commas."""
+        return self._values.get(name, [])
 
 
 class Route(NamedTuple):

@@ -1,0 +1,162 @@
+"""The lines of several runs, to be drawn over each other: `GET curves`."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from otel_rl.look.page.packed import packed
+from otel_rl.look.ui.step_ranges import signature_of
+from otel_rl.recorder.otlp.answers import MALFORMED, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from otel_rl.look.ui.range_cache import RangeCache
+    from otel_rl.look.ui.step_ranges import NameRanges, RunRanges
+
+MOST_RUNS, MOST_NAMES = 50, 24
+_FIRST_NAMES = 8
+"""Main metrics that are drawn when no name is asked for."""
+_MOST_LISTED = 5000
+_MOST_POINTS = 600
+"""Points of a line; a range of steps that has more values has its lowest, its highest and its mean."""
+_EXACT_BELOW = 50_000
+"""With fewer points in all lines, values are stored as doubles, bit for bit."""
+_LEVEL = 1
+AXES = ("step", "time")
+
+
+class OverlaidRun(NamedTuple):
+    """A run of an overlay."""
+
+    key: str  # its key in the index
+    path: Path  # its directory
+
+
+class _Points(NamedTuple):
+    """The points of a line."""
+
+    xs: np.ndarray[Any, Any]
+    low: np.ndarray[Any, Any]
+    high: np.ndarray[Any, Any]
+    mean: np.ndarray[Any, Any]
+
+
+def tag_of(runs: Iterable[OverlaidRun], *asked: object) -> str:
+    """Return a text that differs when an answer about runs does: it is known before the answer is made."""
+    signatures = [signature_of(run.path) for run in runs]
+    return hashlib.blake2b(repr((signatures, asked)).encode(), digest_size=16).hexdigest()
+
+
+def overlay(cache: RangeCache, runs: Sequence[OverlaidRun], names: Sequence[str], x: str) -> dict[str, Any]:
+    """Return lines of runs, as `decode.js` reads them.
+
+    Args:
+        cache: What is known of the runs.
+        runs: The runs, at most `MOST_RUNS`.
+        names: The names that are drawn; the first main metrics of all runs without any.
+        x: The axis, one of `AXES`.
+
+    Raises:
+        Refusal: There are too many runs or names, or the axis is another one.
+    """
+    if len(runs) > MOST_RUNS or len(names) > MOST_NAMES or x not in AXES:
+        raise Refusal(MALFORMED, f"at most {MOST_RUNS} runs, {MOST_NAMES} names, and x as one of {', '.join(AXES)}")
+    listed = [cache.ranges(run.key, run.path, names) for run in runs]
+    main = _main(listed)
+    every_name = [*dict.fromkeys((*main, *(name for run in listed for name in run.names)))]
+    if not names:
+        names = main[:_FIRST_NAMES] or every_name[:_FIRST_NAMES]
+        listed = [cache.ranges(run.key, run.path, names) for run in runs]
+    drawn = [
+        (at, run, name, _points(run, run.values[name], x))
+        for name in names
+        for at, run in enumerate(listed)
+        if len(run.values[name].bucket)
+    ]
+    kind = "f8" if sum(len(points.xs) for *_, points in drawn) < _EXACT_BELOW else "f4"
+    axes: dict[bytes, int] = {}
+    columns: list[dict[str, Any]] = []
+    lines = []
+    for at, run, name, points in drawn:
+        if (of_axis := points.xs.tobytes()) not in axes:
+            axes[of_axis] = len(columns)
+            columns.append(packed(points.xs, level=_LEVEL))
+        ranges = run.values[name]
+        is_exact = bool(np.array_equal(points.low, points.high))
+        bad = int(ranges.bad.sum())
+        lines.append(
+            {
+                "run": at,
+                "name": name,
+                "axis": axes[of_axis],
+                "values": packed(points.mean, kind, _LEVEL),
+                "low": None if is_exact else packed(points.low, kind, _LEVEL),
+                "high": None if is_exact else packed(points.high, kind, _LEVEL),
+                "not_finite": {"count": bad, "first": int(ranges.bad_at[ranges.bad > 0].min())} if bad else None,
+            }
+        )
+    return {
+        "x": x,
+        "names": every_name[:_MOST_LISTED],
+        "left_out": max(0, len(every_name) - _MOST_LISTED),
+        "main": len(main),
+        "drawn": list(names),
+        "runs": [_drawn(asked, run, x) for asked, run in zip(runs, listed, strict=True)],
+        "axes": columns,
+        "lines": lines,
+    }
+
+
+def _main(runs: Sequence[RunRanges]) -> list[str]:
+    """Return the main metrics of all runs, those of one topic side by side."""
+    by_topic: dict[str, dict[str, None]] = {}
+    of_runs = [run.by_topic() for run in runs]
+    for topic in dict.fromkeys(topic for of_run in of_runs for topic in of_run):
+        by_topic[topic] = dict.fromkeys(name for of_run in of_runs for name in of_run.get(topic, ()))
+    return [*dict.fromkeys(name for names in by_topic.values() for name in names)]
+
+
+def _drawn(asked: OverlaidRun, run: RunRanges, x: str) -> dict[str, Any]:
+    """Return what an axis has of a run: where it begins and ends, and how many steps share a point."""
+    steps = run.steps
+    ends = [0.0, 0.0]
+    if len(steps.bucket):
+        ends = [float(steps.first[0]), float(steps.last[-1])]
+        if x == "time":
+            ends = [0.0, float(np.nanmax(steps.seconds, initial=0.0))]
+    return {"key": asked.key, "every": run.every * _together(run), "first": ends[0], "last": ends[1]}
+
+
+def _together(run: RunRanges) -> int:
+    """Return how many ranges share a point."""
+    buckets = run.steps.bucket
+    wide = int(buckets[-1] - buckets[0]) + 1 if len(buckets) else 1
+    return 1 if run.every == 1 else -(-wide // _MOST_POINTS)
+
+
+def _points(run: RunRanges, ranges: NameRanges, x: str) -> _Points:
+    """Return the points of a name: neighboring ranges together, and none where no value is finite."""
+    some = ranges.number > 0
+    buckets, low, high, total, number = (column[some] for column in ranges[:5])
+    at = np.searchsorted(run.steps.bucket, buckets)
+    places = run.steps.seconds[at] if x == "time" else (run.steps.first[at] + run.steps.last[at]) / 2
+    known = np.isfinite(places)
+    if not known.all():
+        buckets, low, high, total, number, places = (
+            column[known] for column in (buckets, low, high, total, number, places)
+        )
+    _, begins = np.unique(buckets // _together(run), return_index=True)
+    if not len(begins):
+        return _Points(*[np.empty(0)] * 4)
+    counts = np.add.reduceat(number, begins)
+    return _Points(
+        np.add.reduceat(places * number, begins) / counts,
+        np.minimum.reduceat(low, begins),
+        np.maximum.reduceat(high, begins),
+        np.add.reduceat(total, begins) / counts,
+    )
