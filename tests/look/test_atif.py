@@ -328,6 +328,17 @@ def test_damaged_files_are_refused_one_by_one(tmp_path: Path, data: bytes) -> No
     assert [text.split(":")[0] for text in printed["refused"]] == [str(bad)]
 
 
+def test_a_trajectory_with_too_many_messages(tmp_path: Path) -> None:
+    """It is refused, since readers could not show it in time."""
+    steps = [{"step_id": number, "source": "user", "message": "x"} for number in range(1, 100_002)]
+    of_harbor(tmp_path / "job" / "good")
+    of_harbor(tmp_path / "job" / "long", steps=steps)
+    code, printed = imported(tmp_path / "job", tmp_path / "run")
+
+    assert (code, printed["files"]) == (1, {str(tmp_path / "run"): 1})
+    assert "more than 100,000 messages" in printed["refused"][0]
+
+
 def test_a_trajectory_that_is_there_twice(recorded: Path, tmp_path: Path) -> None:
     """The second one is refused, with the place of the first one."""
     documents(recorded, tmp_path / "atif")

@@ -296,6 +296,12 @@ def test_a_text_cannot_reverse_others() -> None:
     assert tag("p", "a\u202eb\u2066c") == "<p>a\ufffdb\ufffdc</p>"
 
 
+@pytest.mark.parametrize("control", ["\x00", "\x1b", "\x7f", "\x85", "\x9b"])
+def test_a_text_has_no_control_characters(control: str) -> None:
+    """Those of eight bits neither, which a terminal takes for the start of a sequence when it shows the file."""
+    assert tag("p", f"a{control}[31m") == "<p>a\ufffd[31m</p>"
+
+
 def test_texts_cannot_become_markup() -> None:
     """Whatever a text is, an element has it as its text, and a data block has it as JSON."""
     for text in HOSTILE:

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from otel_rl.autopsy import stacks
+from otel_rl.look.reader.runs import open_run
 from otel_rl.recorder.archive.now import read_now
 from otel_rl.recorder.archive.runs import machines
 from otel_rl.recorder.files.outputs import check_target, draft_of, emptied, place_for
@@ -130,6 +131,30 @@ def test_a_link_where_an_exporter_writes(copied: Path, home: Path) -> None:
 
     with pytest.raises(ForeignError, match="is a link"):
         check_target(copied, apart=frozenset())
+
+
+def test_a_pipe_where_an_exporter_writes(copied: Path) -> None:
+    """It is refused: an exporter would wait for whoever reads it, or try again without an end."""
+    os.mkfifo(copied / "rows.jsonl")
+
+    with pytest.raises(ForeignError, match="is a pipe or a device"):
+        check_target(copied, apart=frozenset())
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+def test_rows_that_are_not_a_file(copied: Path, home: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The run is shown without them, and one line names them."""
+    shutil.rmtree(copied / "archive")
+    place = copied / "rows.jsonl"
+    place.unlink(missing_ok=True)
+    {"link": lambda: place.symlink_to(home / "file"), "pipe": lambda: os.mkfifo(place), "directory": place.mkdir}[
+        kind
+    ]()
+
+    run = open_run(copied)
+    assert run.place.id == "r"
+    assert len(run.rows("loss")) == 0
+    assert [record.getMessage() for record in caplog.records] == [f"{place} is not a regular file; it is left out"]
 
 
 def test_links_of_a_tracker(copied: Path) -> None:

@@ -22,7 +22,7 @@ from otel_rl.recorder.convert.strict_json import SPELLED
 from otel_rl.recorder.directory.parts import ARCHIVE
 from otel_rl.recorder.errors import UNDECODABLE
 from otel_rl.recorder.errors.sinks import log_of
-from otel_rl.recorder.files.own_files import open_regular
+from otel_rl.recorder.files.own_files import ForeignError, open_regular
 
 if TYPE_CHECKING:
     import os
@@ -82,6 +82,11 @@ def _items(file: Path, kind: type[One]) -> Iterator[One]:
     try:
         opened = open_regular(file, links=False)
     except FileNotFoundError:
+        return
+    except (ForeignError, IsADirectoryError):
+        if file not in _reported:
+            logger.warning("%s is not a regular file; it is left out", file)
+            _reported[file] = 0
         return
     with opened:
         for line in iter(lambda: opened.readline(_LONGEST_LINE), b""):

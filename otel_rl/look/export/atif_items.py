@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item", Message, Trajectory)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_MESSAGES = 100_000
+"""Messages of a trajectory: readers take a minute for a million of them."""
 _LIMIT = 1 << 62
 _POLICY, _REWARD = "assistant", "reward"
 _WHERE = {"attempt": 0, "step": 0, "role": "", "rank": 0, "trace_id": "", "span_id": ""}
@@ -142,6 +144,8 @@ def items_of(
     where = {name: ours.get(name, default) for name, default in _WHERE.items()}
     messages, time = list[Message](), 0
     for fields in _messages(document.steps):
+        if len(messages) == _MOST_MESSAGES:
+            raise ValueError(f"it has more than {_MOST_MESSAGES:,} messages")
         time = max(time, fields.pop("at"))
         messages.append(_item(Message, {"number": len(messages), "time_unix_nano": time, **fields, **where}))
     facts = None

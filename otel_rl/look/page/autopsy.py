@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from otel_rl.look.page.markup import Markup, joined, tag
@@ -23,7 +22,7 @@ def autopsy_of(path: Path) -> Markup | None:
     if newest is None:
         return None
     verdict = newest.verdict
-    when = datetime.fromtimestamp(newest.time_unix_nano / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    when = wording.date(newest.time_unix_nano)
     sure = "" if verdict.sure == "certain" else f" ({'likely' if verdict.sure == 'likely' else 'not sure'})"
     others = len(autopsies) - 1
     note = f"Of {when}, on {wording.names(newest.hosts)}."

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 _VOID = frozenset({"br", "input", "meta"})
-_UNREADABLE = re.compile("[\x00-\x08\x0b-\x1f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNREADABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, those that change the direction of the text behind them, and halves of pairs of UTF-16."""
 _JSON = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 """Inside of `<script>`, `</script>` and `<!--` mean something in JSON too."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
@@ -42,9 +41,9 @@ def header_of(facts: Facts, made_unix_nano: int, buttons: Markup = _NO_BUTTONS) 
         f"{wording.seconds(seconds)} a step (last {RECENT_STEPS})" if seconds is not None else "",
     ]
     if goes_on(summary.state):
-        texts.append(f"as of {_clock(made_unix_nano)}")
+        texts.append(f"as of {wording.date(made_unix_nano)}")
     elif summary.last_unix_nano:
-        texts.append(f"ended {_clock(summary.last_unix_nano)}")
+        texts.append(f"ended {wording.date(summary.last_unix_nano)}")
     state = tag("span", summary.state, class_=f"state {summary.state}", data_severity=facts.severity)
     line = joined(state, *(tag("span", fact) for fact in texts if fact))
     identity = tag("small", summary.id, title="The id of the run") if summary.id != summary.name else ""
@@ -148,7 +147,3 @@ def _evidence(evidence: Evidence) -> str:
         first, last = evidence.steps
         parts.append(f"step {first:,}" if first == last else f"steps {first:,} to {last:,}")
     return " · ".join(parts) or {"data": "samples"}.get(evidence.panel, evidence.panel)
-
-
-def _clock(unix_nano: int) -> str:
-    return datetime.fromtimestamp(unix_nano / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

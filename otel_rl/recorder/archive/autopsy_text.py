@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from otel_rl.recorder.errors.sinks import one_line
@@ -27,8 +26,7 @@ def lines_of(autopsy: Autopsy) -> Iterable[Styled]:
 def verdict_lines(autopsy: Autopsy) -> Iterable[Styled]:
     """Yield when and where an autopsy was made, its verdict, and what to do; recorded texts are as they are."""
     verdict = autopsy.verdict
-    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(autopsy.time_unix_nano / 1e9))
-    yield "dim", f"{autopsy.run} · {when} · {wording.names(autopsy.hosts, _MOST_NAMED)}"
+    yield "dim", f"{autopsy.run} · {wording.date(autopsy.time_unix_nano)} · {wording.names(autopsy.hosts, _MOST_NAMED)}"
     sure = "" if verdict.sure == "certain" or not verdict.names_cause else f" ({_SURE[verdict.sure]})"
     yield "bad" if verdict.names_cause else "good", f"{verdict.sentence}{sure}"
     if verdict.advice:

@@ -20,6 +20,8 @@ _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")
 _NEARLY_ALL = 1 - 1 / 2048
 """The part of a unit of bytes from which on a number of the smaller unit would be rounded up to 1,024."""
 _COUNTS = ((0.9995e12, 1e12, "T"), (0.9995e9, 1e9, "G"), (999_999.5, 1e6, "M"))
+_LAST_NS = 253_402_300_799 * 10**9
+"""The last second of the year 9999."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -139,7 +141,17 @@ def age(since_unix_nano: int, at_unix_nano: int) -> str:
 
 def clock(unix_nano: int) -> str:
     """Return the time of a day, here, such as `12:04:07`."""
-    return time.strftime("%H:%M:%S", time.localtime(unix_nano / 1e9))
+    return time.strftime("%H:%M:%S", time.localtime(_within_years(unix_nano)))
+
+
+def date(unix_nano: int) -> str:
+    """Return a time with its day, such as `2026-05-04 12:04:07 UTC`."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(_within_years(unix_nano)))
+
+
+def _within_years(unix_nano: int) -> float:
+    """Return a time in seconds, at least 1970 and at most 9999: a file of another user may have any number."""
+    return min(max(unix_nano, 0), _LAST_NS) / 1e9
 
 
 def memory(value: float) -> str:

@@ -57,7 +57,7 @@ def write_into(run: Path, name: str, content: bytes) -> None:
 
 
 def check_target(run: Path, *, apart: frozenset[str]) -> None:
-    """Check that other programs may write into a run directory: it is this user's, and no link in it leads elsewhere.
+    """Check that other programs may write into a run directory: it is this user's, and has no pipe or link elsewhere.
 
     Args:
         run: The run directory.
@@ -73,7 +73,10 @@ def check_target(run: Path, *, apart: frozenset[str]) -> None:
         folders[:] = [name for name in folders if folder != str(run) or name not in apart]
         for name in (*folders, *files):
             path = Path(folder, name)
-            if path.is_symlink() and not _leads_into(root, path) and not _is_of_wandb(run, path):
+            kind = path.lstat().st_mode
+            if stat.S_ISFIFO(kind) or stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
+                raise ForeignError(f"{path} is a pipe or a device, into which nothing is written: remove it", path)
+            if stat.S_ISLNK(kind) and not _leads_into(root, path) and not _is_of_wandb(run, path):
                 raise ForeignError(f"{path} is a link that leads elsewhere, through which nothing is written", path)
 
 

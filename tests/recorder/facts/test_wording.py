@@ -103,3 +103,10 @@ def test_three_digits(value: float) -> None:
     """A number has three significant digits: it is within half of the third one."""
     read = float(wording.number(value).replace(",", ""))
     assert read == pytest.approx(value, rel=0.00501, abs=1e-323)
+
+
+def test_times_of_any_number() -> None:
+    """A file of somebody else may have any; the shown time is in the years from 1970 to 9999."""
+    assert wording.date(10**30) == "9999-12-31 23:59:59 UTC"
+    assert wording.date(-(10**30)) == "1970-01-01 00:00:00 UTC"
+    assert len(wording.clock(10**30)) == len(wording.clock(-(10**30))) == len("12:04:07")
