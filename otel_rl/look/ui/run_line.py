@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from otel_rl.recorder.archive.present import RunPresent
 
 Trend = Literal[-1, 0, 1]
+_UNREAD = "Its records are being read."
 
 
 class MainCurve(msgspec.Struct, frozen=True):
@@ -36,7 +37,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
     id: str  # identity of the run
     project: str  # its project
     name: str  # its display name
-    state: State  # its state
+    state: State | Literal["unread"]  # its state; "unread" while only its archive knows it, and was not read yet
     goes_on: bool  # whether more is to come
     reason: str  # why it is in this state; of a live one, what it lacks
     needs_somebody: bool  # whether somebody has to do something now
@@ -64,19 +65,20 @@ def run_line(key: str, top: Path, run: RunPresent, verdict: RunVerdict | None) -
     facts = None if verdict is None or verdict.facts.summary.state != run.state else verdict.facts
     first = facts.findings[0] if facts and facts.findings else None
     known = listed(run, facts)
-    is_bad = run.state in ("hung", "failed", "crashed", "lost")
+    is_unread = verdict is None and not run.is_complete
+    is_bad = not is_unread and run.state in ("hung", "failed", "crashed", "lost")
     return RunLine(
         key=key,
         directory=_shown(run.path, top),
         id=known.id,
         project=known.project,
         name=known.name,
-        state=known.state,
+        state="unread" if is_unread else known.state,
         goes_on=goes_on(known.state),
         reason=known.reason,
         needs_somebody=is_bad or bool(first and first.severity == "bad"),
         severity=first.severity if first else "bad" if is_bad else "note",
-        sentence=first.sentence if first else run.sentence,
+        sentence=first.sentence if first else _UNREAD if is_unread else run.sentence,
         advice=first.advice if first else "",
         sure=first.sure if first else "certain",
         last_unix_nano=known.last_unix_nano,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LIVE_EVERY_S = 5.0
 """Seconds between two readings of a run that goes on: one takes up to 2 s of CPU."""
 _END_WITHIN_S = 2.0
-_NICE = 10
+_NICE = 5
 """The priority of the thread: a thousand runs take minutes, and a trainer may be on the same machine."""
 _MOST_PARAMETERS, _MOST_CHARACTERS = 500, 200
 _warnings = Occasional(log_of("otel_rl"))

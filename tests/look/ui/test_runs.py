@@ -15,7 +15,10 @@ import pytest
 import otel_rl
 from otel_rl.look.insight import facts_of
 from otel_rl.look.reader.runs import open_run
+from otel_rl.look.ui.run_line import run_line
 from otel_rl.look.ui.tree import RunTree
+from otel_rl.recorder.archive.present import present_of
+from otel_rl.recorder.archive.runs import place_of
 from tests.look.recorded import Shape, record
 from tests.look.ui.pages import served, until
 
@@ -151,3 +154,12 @@ def test_a_verb_that_serves(tmp_path: Path) -> None:
     assert process.returncode == 0
     assert (rest, token in errors) == ("", False)
     assert "whoever has it can read these runs" in errors
+
+
+def test_a_run_that_was_not_read_yet(tmp_path: Path) -> None:
+    """A run whose archive alone knows how it ended has no state, and accuses nobody, until that was read."""
+    path = record(tmp_path / "a", Shape(steps=3))
+    line = run_line("key", tmp_path, present_of(place_of(path)), None)
+
+    assert (line.state, line.severity, line.needs_somebody) == ("unread", "note", False)
+    assert line.sentence == "Its records are being read."
