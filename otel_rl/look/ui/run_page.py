@@ -19,6 +19,7 @@ from otel_rl.look.terminal.scene import as_of
 from otel_rl.look.ui.processes_now import processes_now
 from otel_rl.recorder.archive.autopsies import FOLDER
 from otel_rl.recorder.archive.files import ROWS_FILE
+from otel_rl.recorder.archive.lease import RENEW_S, hold_lease
 from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.archive.runs import MANIFEST
 from otel_rl.recorder.directory.parts import ARCHIVE
@@ -59,6 +60,7 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
     title: str  # the title of the page
     state: State  # the state of the run
     goes_on: bool  # whether more is to come
+    is_held: bool  # whether its agent saves the archive each second since somebody looks; if not, each 10 s
     is_incomplete: bool  # whether lines of its archive are missing
     problem: str  # why it cannot be read; empty if it can
     header: str  # its title line
@@ -100,9 +102,9 @@ class RunPages:
         return read.parts[name]
 
     def close(self) -> None:
-        """End the threads, each with what it reads."""
+        """End the threads, each after the part that it reads: later, the reader could start no thread of its own."""
         self._closing.set()
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._readers.shutdown(cancel_futures=True)
 
     def _look(self, place: Place) -> _Look:
         with self._lock:
@@ -124,6 +126,7 @@ class _Look:
         self._present = present_of(place)
         self._present_at, self._due = time.monotonic(), 0.0
         self._is_reading, self._problem = False, ""
+        self._is_held, self._held_at = False, -RENEW_S
         self._lock = threading.Lock()
 
     def page(self, known: Collection[str]) -> RunPage:
@@ -135,6 +138,7 @@ class _Look:
                 title=f"{present.title} · otel-rl",
                 state=present.state,
                 goes_on=goes_on(present.state),
+                is_held=self._is_held,
                 is_incomplete=False,
                 problem=self._problem,
                 header="",
@@ -150,6 +154,7 @@ class _Look:
             title=read.moment.title,
             state=state,
             goes_on=goes_on(state),
+            is_held=self._is_held,
             is_incomplete=is_incomplete(read.moment),
             problem=self._problem,
             header=str(header_of(facts, read.moment.made)),
@@ -165,6 +170,8 @@ class _Look:
         now = time.monotonic()
         if now - self._present_at >= _PRESENT_S:
             self._present, self._present_at = present_of(self._place), now
+        if goes_on(self._present.state) and now - self._held_at >= RENEW_S:
+            self._is_held, self._held_at = hold_lease(self._place.path), now
         if self._is_reading:
             return
         known = self.read
@@ -185,13 +192,14 @@ class _Look:
             if self.read is None:
                 self.read = read  # what there is already is shown at once
             for name in PARTS:
+                if self._closing.is_set():
+                    return
                 text = moment.part(name).encode()
                 read.parts[name] = _digest(text), text
             self.read, self._problem = read, ""
         except Exception as error:  # one that cannot be read is said, and read again when its files change
             self._problem = str(error)
-            if not self._closing.is_set():
-                _warnings.warn(f"{self._place.path}: {error}")
+            _warnings.warn(f"{self._place.path}: {error}")
         finally:
             self._due = time.monotonic() + max(_LIVE_EVERY_S, (time.thread_time() - began) / _SHARE)
             self._is_reading = False

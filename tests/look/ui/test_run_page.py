@@ -109,6 +109,18 @@ def test_processes_of_now(tmp_path: Path) -> None:
     assert "waits for rank 0 in update_actor" in text
 
 
+def test_the_archive_is_saved_often_while_somebody_looks(tmp_path: Path) -> None:
+    """The page asks the agent of a run that goes on for it, and not that of an ended one."""
+    written(tmp_path / "live")
+    record(tmp_path / "ended", Shape(steps=3))
+    pages = RunPages()
+    held = {name: pages.page(place_of(tmp_path / name), ()).is_held for name in ("live", "ended")}
+    pages.close()
+
+    assert held == {"live": True, "ended": False}
+    assert [path.parent.name for path in tmp_path.rglob("watched")] == ["live"]
+
+
 def test_who_asks_for_what_is_not_there(tmp_path: Path) -> None:
     """An unknown run, an unknown part, and a run that was removed while somebody looked are not found."""
     record(tmp_path / "a", Shape(steps=3))

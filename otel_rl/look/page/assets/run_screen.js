@@ -26,7 +26,7 @@ export function runScreen(place, key) {
     everyMs = page.goes_on || !page.sections.length ? LIVE_MS : ENDED_MS;
     document.title = page.title;
     if (page.problem) byId("watching").textContent = page.problem;
-    else byId("watching").replaceChildren(make("a", {href: "#runs"}, "← all runs"));
+    else byId("watching").replaceChildren(make("a", {href: "#runs"}, "← all runs"), page.goes_on && !page.is_held ? " · Its archive is saved every 10 s: this page cannot write there." : "");
     if (!page.sections.length) return;
     if (page.header !== header.shown) renew(header, localized(page.header).firstElementChild);
     header.shown = page.header;
