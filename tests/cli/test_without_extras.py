@@ -74,7 +74,8 @@ def test_ls(recorded: Path) -> None:
 
     assert re.search(r"p/one  ○ finished      3 .* Finished after .*: 3 steps", without)
     (least,), (most,) = (json.loads(text.splitlines()[-1].partition(" ")[2])["runs"] for text in (without, with_it))
-    assert least.pop("verdict") is None
+    assert least.pop("verdict") is least.pop("cost") is None
+    assert most.pop("cost") is not None
     assert any(sentence.startswith("Finished after ") for sentence in most.pop("verdict"))
     assert least == most
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from otel_rl.look.insight.facts import Facts, Finding, Summary
+from otel_rl.look.insight.cost import cost_of
+from otel_rl.look.insight.facts import Cost, Facts, Finding, Summary
 from otel_rl.look.insight.findings.change import change, lasting, step_changes
 from otel_rl.look.insight.findings.contradictions import contradictions
 from otel_rl.look.insight.findings.data import data
@@ -77,6 +78,12 @@ class _Basis:
     def goodput(self) -> dict[str, float]:
         return goodput_of(self.recorded, self.standing, self.extent, self.shares)
 
+    def cost(self, price: float | None = None) -> Cost:
+        """Return the cost; `price` is that of an hour of a GPU, in place of the run's own."""
+        is_open = goes_on(self.standing.state)
+        until = self.recorded.at_unix_nano if is_open else self.extent.last_unix_nano
+        return cost_of(self.recorded, self.goodput, until, price)
+
     @cached_property
     def stragglers(self) -> list[Finding]:
         return _guarded("straggler", lambda run: straggler(run.recorded), self)
@@ -114,15 +121,22 @@ def facts_of(run: RunReader, *, at_unix_nano: int | None = None) -> Facts:
     """
     basis = _Basis(RecordedRun(run, at_unix_nano))
     if basis.recorded.steps is None:
-        return Facts(summary=basis.summary, findings=ordered(_findings(basis, _WITHOUT_STEPS)))
+        findings = ordered(_findings(basis, _WITHOUT_STEPS))
+        return Facts(summary=basis.summary, findings=findings, cost=basis.cost())
     findings = ordered(_dated(basis.recorded, _findings(basis, _FINDINGS)))
     return Facts(
         summary=basis.summary,
         findings=findings,
         shares=basis.shares,
         goodput=basis.goodput,
+        cost=basis.cost(),
         metrics=basis.recorded.main.names,
     )
+
+
+def cost_of_run(recorded: RecordedRun, price: float | None = None) -> Cost:
+    """Return the cost of a run, without its other facts; `price` is that of an hour of a GPU."""
+    return _Basis(recorded).cost(price)
 
 
 def _summarized(recorded: RecordedRun, standing: Standing, extent: RunExtent, change: Shift | None) -> Summary:

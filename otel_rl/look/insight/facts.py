@@ -104,6 +104,16 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     changed_at_step: int | None = None  # the step since which they are; `None` if they did not
 
 
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """The cost of a run. GPUs are those of trainer ranks; inference servers and other roles are not counted."""
+
+    gpu_hours: float | None = None  # hours of the GPUs of the trainer's ranks; `None` if their GPUs are unknown
+    wasted_share: float | None = None  # the share of it that hung, was repeated, or lost; `None` if it is unknown
+    tokens: int | None = None  # tokens of trajectories of all attempts; `None` if they were not recorded
+    cost_per_gpu_hour: float | None = None  # the price of an hour of a GPU; `None` if it is not set
+    money: float | None = None  # the price of the hours; `None` if one of both is unknown
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that screens show of a run without computing."""
 
@@ -112,6 +122,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     shares: tuple[PhaseShare, ...] = ()  # where the time of the whole run went in steps, the largest share first
     goodput: dict[str, float] = {}
     """The parts of the wall time of the whole run, which sum to 1: `trained`, and what the rest was lost to."""
+    cost: Cost = Cost()  # the hours of its GPUs, tokens and money, as far as they were recorded
     metrics: tuple[str, ...] = ()
     """The main metrics that the run has, under the framework's own names, in the order of screens."""
 

@@ -19,6 +19,7 @@ from otel_rl.semconv.main_metrics import MainMetrics, Topic, entries
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from otel_rl.look.insight.facts import Cost
     from otel_rl.look.insight.recorded import RecordedRun
     from otel_rl.look.insight.selection import RunColumn, Value
     from otel_rl.look.insight.series import Series
@@ -37,10 +38,12 @@ class RunValues:
     Args:
         run: The run as it is now.
         at: The time, in Unix nanoseconds.
+        price: The price of an hour of a GPU, in place of the run's own.
     """
 
-    def __init__(self, run: RunPresent, at: int) -> None:
+    def __init__(self, run: RunPresent, at: int, price: float | None = None) -> None:
         self.run = run
+        self._price = price
         self._at = at
         self._path = Path(run.path)
 
@@ -63,6 +66,8 @@ class RunValues:
         if not column.aggregate:
             if column.name in OF_RUN:
                 return OF_RUN[column.name](self.run, self._at)
+            if column.name in OF_COST:
+                return OF_COST[column.name](self._cost)
             if column.name in self.parameters:
                 return self.parameters[column.name]
             same = [key for key in self.parameters if key.endswith(f".{column.name}")]
@@ -95,6 +100,12 @@ class RunValues:
         return _aggregated(recorded.series(name).finite, column, _topics_of(recorded.main, name))
 
     @cached_property
+    def _cost(self) -> Cost:
+        from otel_rl.look.insight.conclude import cost_of_run
+
+        return cost_of_run(self._recorded, self._price)
+
+    @cached_property
     def _recorded(self) -> RecordedRun:
         from otel_rl.look.insight.recorded import RecordedRun  # loads NumPy and DuckDB
         from otel_rl.look.reader.runs import open_run
@@ -112,6 +123,14 @@ OF_RUN: Mapping[str, Callable[[RunPresent, int], Value]] = {
     "seen": lambda run, at: (at - run.last_unix_nano) / _NS if run.last_unix_nano else None,
 }
 """Values of the run itself; `seen` is the time since its last sign of life, and `step_time` of a step, in seconds."""
+
+OF_COST: Mapping[str, Callable[[Cost], Value]] = {
+    "gpu_hours": lambda cost: cost.gpu_hours,
+    "cost": lambda cost: cost.money,
+    "wasted": lambda cost: cost.wasted_share,
+    "tokens": lambda cost: cost.tokens,
+}
+"""Values of the cost of a run."""
 
 
 def in_order(runs: Sequence[RunValues], column: RunColumn, *, reverse: bool = False) -> list[RunValues]:

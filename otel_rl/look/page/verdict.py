@@ -39,6 +39,7 @@ def header_of(facts: Facts, made_unix_nano: int, buttons: Markup = _NO_BUTTONS) 
         f"{wording.count(summary.ranks, 'rank')} on {machines}" if summary.ranks else "",
         wording.count(summary.attempts, "attempt") if summary.attempts > 1 else "",
         f"{wording.seconds(seconds)} a step (last {RECENT_STEPS})" if seconds is not None else "",
+        *_cost_of(facts),
     ]
     if goes_on(summary.state):
         texts.append(f"as of {wording.date(made_unix_nano)}")
@@ -56,6 +57,15 @@ def header_of(facts: Facts, made_unix_nano: int, buttons: Markup = _NO_BUTTONS) 
         tag("div", tag("h1", name), tag("p", line, class_="facts"), class_="title"),
         tag("div", buttons, class_="buttons") if buttons else "",
     )
+
+
+def _cost_of(facts: Facts) -> list[str]:
+    cost = facts.cost
+    if cost.gpu_hours is None:
+        return []
+    wasted = f", {wording.percent(cost.wasted_share)} wasted" if cost.wasted_share else ""
+    money = f", cost {wording.number(cost.money)}" if cost.money is not None else ""
+    return [f"{wording.number(cost.gpu_hours)} GPU-hours{wasted}{money}"]
 
 
 def verdict_of(facts: Facts) -> Markup:

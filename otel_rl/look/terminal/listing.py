@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from otel_rl.cli.extras import absent_package
 from otel_rl.cli.lines import StyledText, fit_line, line, safe, width
+from otel_rl.look.insight.facts import Cost
 from otel_rl.look.insight.selection import Value
 from otel_rl.look.terminal import drawing, words
 from otel_rl.recorder.archive.marks import Marks
@@ -61,6 +62,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     recent_longest_share: float | None  # its share of that time
     verdict: tuple[str, ...] | None  # the first three sentences of its facts; `None` if there was no time for them
     metrics: dict[str, float | None]  # the last values of the main metrics; `None` is one that is not finite
+    cost: Cost | None  # its cost, as far as it was recorded; `None` if there was no time for its facts
     columns: dict[str, Value]  # the values that `--columns` and `--sort` ask for; `None` is one that the run lacks
 
 
@@ -160,6 +162,7 @@ def listed(run: RunPresent, facts: Facts | None = None, columns: Mapping[str, Va
         recent_longest_share=longest.seconds / total if longest and total > 0 else None,
         verdict=_sentences(facts),
         metrics={curve.name: curve.points[-1][1] for curve in progress.curves if curve.points},
+        cost=None if facts is None else facts.cost,
         columns=dict(columns),
     )
 
@@ -220,6 +223,8 @@ def _cell(name: str, value: Value) -> str:
         return ""
     if isinstance(value, bool | str):
         return safe(str(value))
+    if name == "wasted":
+        return wording.percent(value)
     return wording.seconds(value) if name in ("step_time", "seen") else words.number(value)
 
 

@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 @click.option("--where", multiple=True, metavar="CONDITIONS", help="Only runs that meet all conditions.")
 @click.option("--sort", metavar="NAME", help="By this value, the best or largest first; -NAME is the other way round.")
 @click.option("--columns", type=NamesType(), default=(), metavar="NAMES", help="Further values, separated by commas.")
+@click.option(
+    "--cost-per-gpu-hour",
+    "price",
+    type=click.FloatRange(0, min_open=True),
+    help="Price of an hour of a GPU, in place of that of each run.",
+)
 @click.option("--all", "with_archived", is_flag=True, help="Also those that `otel-rl tag --archive` has hidden.")
 @shows
 def ls(
@@ -41,6 +47,7 @@ def ls(
     where: tuple[str, ...],
     sort: str | None,
     columns: tuple[str, ...],
+    price: float | None,
     *,
     with_archived: bool,
     output: Output,
@@ -53,8 +60,8 @@ def ls(
     state:hung, project:math, tag:good, host:node7, several with commas, also as globs; and values such as lr>1e-6,
     kl:best<0.05, steps>=100, model=qwen. A minus in front of a condition is the opposite.
 
-    A value is steps, step_time, seen, a parameter, or a metric: its last value, or with :best, :min, :max or :mean100
-    at its end another one. A parameter may be named by the end of its name.
+    A value is steps, step_time, seen, gpu_hours, cost, wasted, tokens, a parameter, or a metric: its last value, or
+    another one with :best, :min, :max or :mean100 at its end. A parameter may be named by the end of its name.
     """
     from otel_rl.look.terminal.listing import Listing, agreeing, facts_by_path, listed, runs_below, table
 
@@ -62,7 +69,7 @@ def ls(
     at = time.time_ns()
     every = runs_below(places, at)
     shown = [run for run in every if with_archived or not run.marks.archived]
-    runs, values = _chosen(shown, at, " ".join(where), sort or "", columns)
+    runs, values = _chosen(shown, at, " ".join(where), sort or "", columns, price)
     if not runs and not output.is_json():
         in_places = ", ".join(map(str, places))
         if shown:
@@ -77,7 +84,7 @@ def ls(
 
 
 def _chosen(
-    every: list[RunPresent], at: int, where: str, sort: str, columns: tuple[str, ...]
+    every: list[RunPresent], at: int, where: str, sort: str, columns: tuple[str, ...], price: float | None
 ) -> tuple[list[RunPresent], dict[str, dict[str, Value]]]:
     """Return the runs that meet conditions, in an order, and their values by paths and columns."""
     from otel_rl.look.insight.run_values import OF_RUN, RunValues, in_order
@@ -86,7 +93,7 @@ def _chosen(
     try:
         selection, order = selection_of(where), column_of(sort.removeprefix("-")) if sort else None
         wanted = [column_of(name) for name in columns]
-        runs = [RunValues(run, at) for run in every]
+        runs = [RunValues(run, at, price) for run in every]
         runs = [run for run in runs if selection.admits(run.texts, run.value)]
         if order is not None:
             runs = in_order(runs, order, reverse=sort.startswith("-"))

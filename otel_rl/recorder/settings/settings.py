@@ -187,6 +187,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     step. 0 learns the time of each phase: five times its longest time, and at least one minute; 30 minutes for a
     phase that did not end before.
     """
+    cost_per_gpu_hour: NonNegative = 0.0
+    """Price of an hour of a GPU, in any currency, for the cost of the run; 0 if it is unknown."""
     autopsy: bool = True  # if true, an autopsy is made when a process is stalled or dies, at most eight times
     rows: Rows = Rows()
     traces: Traces = Traces()
@@ -250,6 +252,6 @@ GROUPS: dict[str, type[msgspec.Struct]] = {
 FOR_OPERATORS = (
     *("agent", "strict", "quiet", "insecure", "share", "set_global", "dialect", "memory", "redact"),
     *("local_dir", "local_world_size", "idle_timeout", "journal_limit", "archive_limit"),
-    *("stalled_after", "autopsy", "on_event"),
+    *("stalled_after", "autopsy", "on_event", "cost_per_gpu_hour"),
 )
 """Settings of a machine or a cluster rather than of a training: `init` accepts them, but does not list them."""
