@@ -156,7 +156,9 @@ class TrackerRuns:
         """Return what names of a run of a tracker begin with."""
         before = [each for each in home.tracker_runs if each.tracker == source.tracker]
         if not source.directory:
-            return f"{source.name}/" if before else ""
+            taken = {each.prefix for each in home.tracker_runs}
+            names = (source.name, *(f"{source.name}-{number}" for number in range(2, len(taken) + 2)))
+            return next(f"{name}/" for name in names if f"{name}/" not in taken) if before else ""
         first = next((each.directory for each in before if not each.prefix), "")
         others = [first] if first else [*(each.directory for each in before), *self._together(source)]
         path = source.directory.removeprefix(common([source.directory, *others])).strip("/")

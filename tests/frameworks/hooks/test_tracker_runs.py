@@ -178,12 +178,12 @@ def test_a_run_that_goes_on_after_its_end(read: Callable[[Run], Values]) -> None
 
 
 def test_runs_of_a_tracker_inside_a_run_of_the_script(read: Callable[[Run], Values]) -> None:
-    """All are in it. The later ones have their name in front."""
-    tracker, users = Tracker("wandb"), (User(), User())
+    """All are in it. The later ones have their name in front, with a number if another one has it."""
+    tracker, users = Tracker("wandb"), [User() for _ in range(4)]
     with otel_rl.init() as present:
-        for name, user in zip("ab", users, strict=True):
-            tracker.record(tracker.run(name, user, name=name), {"x": 1.0}, 0)
-    assert read(present) == {"x": [(0, 1.0)], "b/x": [(0, 1.0)]}
+        for name, user in zip("abbb", users, strict=True):
+            tracker.record(tracker.run(f"{id(user)}", user, name=name), {"x": 1.0}, 0)
+    assert read(present) == {name: [(0, 1.0)] for name in ("x", "b/x", "b-2/x", "b-3/x")}
 
 
 @pytest.mark.parametrize(
