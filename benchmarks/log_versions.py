@@ -1,7 +1,8 @@
-"""The cost of `run.log` in two checkouts, in turns: `python -m benchmarks versions --against PYTHON`, on request only.
+"""The cost of `run.log` and of a phase in two checkouts, in turns: `python -m benchmarks versions --against PYTHON`.
 
-PYTHON is the interpreter of an environment that has the other checkout. Each pair of processes takes turns; where a
-process is in memory changes its speed by some percent, so there are several pairs, and pairs of this checkout alone.
+It runs on request only. PYTHON is the interpreter of an environment that has the other checkout. Each pair of processes
+takes turns. Where a process is in memory changes its speed by some percent, so there are several pairs, and pairs of
+this checkout alone.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from pathlib import Path
 from benchmarks.recording import directory, end_agent
 from benchmarks.tables import Cell, Table
 
-PAIRS = 8
-ROUNDS = 60
+PAIRS = 4
+ROUNDS = 30
 CALLS = 300
-_SIZES = (1, 100)
+_SIZES = (1, 100, 0)
+"""The numbers of values in a call of `run.log`; with 0, a phase is measured."""
 _SETTLE_S = 0.02
 _WORKER = """
 import itertools, statistics, sys, time
@@ -36,10 +38,15 @@ for number, line in enumerate(sys.stdin):
     batches = [{name: index * 1.1 + seed / 7 for index, name in enumerate(names[:size])} for seed in range(64)]
     values, log, took = itertools.cycle(batches), run.log, []
     with run.step(number):
-        for _ in range(calls):
+        for _ in range(calls if size else 0):
             given = next(values)
             began = clock()
             log(given)
+            took.append(clock() - began)
+        for _ in range(0 if size else calls):
+            began = clock()
+            with run.phase("x"):
+                pass
             took.append(clock() - began)
     print(statistics.median(took), flush=True)
 run.finish(0)
@@ -70,7 +77,7 @@ class _Worker:
 
 
 def measure(*, against: str) -> list[Table]:
-    """Return how much slower `run.log` is than in another checkout, and than itself.
+    """Return how much slower `run.log` and a phase are than in another checkout, and than itself.
 
     Args:
         against: The interpreter of an environment with the other checkout.
@@ -79,11 +86,11 @@ def measure(*, against: str) -> list[Table]:
     pairs = {name: [_pair(other) for _ in range(PAIRS)] for name, other in others.items()}
     rows = [_row(size, name, [pair[size] for pair in found]) for size in _SIZES for name, found in pairs.items()]
     here = _commit(sys.executable)
-    columns = ["values, and against what", "p50 µs", "against, p50 µs", "ratio", "lowest pair", "highest pair"]
+    columns = ["what, and against what", "p50 µs", "against, p50 µs", "ratio", "lowest pair", "highest pair"]
     note = (
         f"{PAIRS} pairs of processes, {ROUNDS} rounds of {CALLS} calls each. The ratio is the median over all rounds."
     )
-    return [Table(f"`run.log` of {here} and of another commit, in turns", columns, rows, note)]
+    return [Table(f"`run.log` and phases of {here} and of another commit, in turns", columns, rows, note)]
 
 
 def _pair(other: str) -> dict[int, list[tuple[float, float]]]:
@@ -115,7 +122,7 @@ def _row(size: int, name: str, pairs: list[list[tuple[float, float]]]) -> list[C
     this, other = (statistics.median(each[index] for each in rounds) / 1e3 for index in (0, 1))
     ratios = [statistics.median(mine / against for mine, against in pair) for pair in [rounds, *pairs]]
     return [
-        f"{size}, {name}",
+        f"{f'log of {size}' if size else 'phase'}, {name}",
         this,
         other,
         *(f"{ratio:.3f}" for ratio in (ratios[0], min(ratios[1:]), max(ratios[1:]))),
