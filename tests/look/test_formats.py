@@ -22,6 +22,7 @@ OTHERS = {
     "analyses/weights/__init__.py": "attributes of an event, whose digits tell values apart",
     "analyses/weights/comparison.py": "values of tensors, whose digits tell them apart",
     "canvas.js": "the place of a tick on an axis",
+    "runs.js": "coordinates of a drawing",
 }
 """Files whose decimals are not a number that a person reads, with the reason."""
 

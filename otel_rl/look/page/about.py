@@ -31,13 +31,13 @@ _EVENTS = """
 SELECT name, time_unix_nano, step, rank, attributes FROM events
 QUALIFY row_number() OVER (PARTITION BY name ORDER BY time_unix_nano) <= {first}
     OR row_number() OVER (PARTITION BY name ORDER BY time_unix_nano DESC) <= {last}
-ORDER BY time_unix_nano LIMIT {most}
+ORDER BY time_unix_nano, name, step, rank, attributes LIMIT {most}
 """
 _MARKS = """
 SELECT arg_min(step, time_unix_nano) AS step, min(time_unix_nano) AS time, name IN ({trouble}) AS bad FROM events
 GROUP BY name, (time_unix_nano - (SELECT min(time_unix_nano) FROM events))
     // (1 + ((SELECT max(time_unix_nano) - min(time_unix_nano) FROM events) // {places}))
-ORDER BY time LIMIT {most}
+ORDER BY time, step, bad LIMIT {most}
 """
 _PROCESSES = """
 SELECT * FROM attempts ORDER BY attempt, (outcome IS NOT NULL AND outcome <> 'finished') DESC, role, rank LIMIT {most}

@@ -12,6 +12,7 @@ from otel_rl.look.terminal.phases import own_seconds
 if TYPE_CHECKING:
     from otel_rl.cli.lines import Line
     from otel_rl.look.insight import Facts
+    from otel_rl.look.insight.facts import Summary
     from otel_rl.look.insight.why.answer import Why
     from otel_rl.look.terminal.phases import PhaseSpan, Points
     from otel_rl.recorder.archive.autopsies import Autopsy
@@ -131,7 +132,19 @@ def as_of(facts: Facts, present: RunPresent) -> Facts:
         replace(finding, sentence=present.sentence) if finding.kind == "outcome" else finding
         for finding in facts.findings
     )
-    return replace(facts, findings=tuple(findings))
+    return replace(facts, summary=_summary_of(facts.summary, present), findings=tuple(findings))
+
+
+def _summary_of(summary: Summary, present: RunPresent) -> Summary:
+    """Return how far a run is, by what its agents wrote last: a title has the numbers of the sentence below it."""
+    if present.is_over or not present.is_complete or not present.progress.steps or not present.started_unix_nano:
+        return summary
+    return replace(
+        summary,
+        steps=present.progress.steps,
+        duration_s=max(0, present.at - present.started_unix_nano) / 1e9,
+        recent_step_seconds=present.progress.recent_step_seconds,
+    )
 
 
 def label(process: ProcessNow | tuple[str, int]) -> str:

@@ -157,7 +157,7 @@ class _Look:
             is_held=self._is_held,
             is_incomplete=is_incomplete(read.moment),
             problem=self._problem,
-            header=str(header_of(facts, read.moment.made)),
+            header=str(header_of(facts, present.at or read.moment.made)),
             sections=tuple(
                 msgspec.structs.replace(part, html=None) if part.digest in known else part
                 for part in (*of_now, *read.sections)

@@ -55,6 +55,18 @@ def test_it_is_the_report(tmp_path_factory: pytest.TempPathFactory, recipe: Reci
     assert page.header.partition("</h1>")[2].partition('<div class="buttons">')[0].removesuffix("</header>") in report
 
 
+def test_the_title_has_the_numbers_of_the_verdict(tmp_path: Path) -> None:
+    """Both are of the present, although the archive is a few steps behind."""
+    record(tmp_path, Shape(steps=6, ends=""))
+    written(tmp_path)
+    pages = RunPages()
+    page = page_with_all(pages, tmp_path)
+    pages.close()
+
+    assert "812 of 1,200 steps" in page.header
+    assert "812 steps of 1,200" in str(page.sections[0].html)
+
+
 def test_what_is_known_is_not_sent_again(tmp_path: Path) -> None:
     """A section whose digest is known comes without its content; one that is not comes with it."""
     record(tmp_path, Shape(steps=6))
