@@ -23,6 +23,7 @@ FORMATS = {
 DRAWS = {
     "look/page/measured": "a group of many lines is drawn as its lowest, median and highest one",
     "look/page/comparison": "a line with more points than pixels is drawn through means of neighbors",
+    "look/ui/step_ranges": "a range of many steps is drawn at the mean time of their ends",
     "look/mcp/search": "`find` adds up the spans of one name; it says nothing about phases",
 }
 """Views that aggregate, of what nobody concludes anything."""

@@ -14,6 +14,7 @@ import msgspec
 from otel_rl.look.ui.run_line import RunLine, run_line
 from otel_rl.look.ui.tree import RunTree
 from otel_rl.look.ui.verdicts import Fingerprint, RunVerdict, VerdictReader
+from otel_rl.recorder.archive import marks
 from otel_rl.recorder.archive.files import ROWS_FILE
 from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.archive.runs import MANIFEST, place_of
@@ -58,6 +59,7 @@ class _IndexedRun:
         self.place, self.top = place, top
         self.fingerprint: Fingerprint = ()
         self.present: RunPresent | None = None
+        self.shown: RunPresent | None = None  # its present, or what its archive says if no agent has summed it up
         self.verdict: RunVerdict | None = None
         self.line: RunLine | None = None
         self.version = 0  # that of the list when its line changed
@@ -110,6 +112,13 @@ class RunIndex:
         """Return what the archive of a run said when it was read last; `None` if it was not read yet."""
         run = self._runs.get(key)
         return None if run is None else run.verdict
+
+    def presents(self) -> dict[str, RunPresent]:
+        """Return the runs as they were at the last look, those first that somebody heard of last."""
+        with self._lock:
+            self._look()
+            known = {key: run.shown for key, run in self._runs.items() if run.shown is not None}
+        return dict(sorted(known.items(), key=lambda item: -item[1].last_unix_nano))
 
     def close(self) -> None:
         """End the thread."""
@@ -172,7 +181,8 @@ class RunIndex:
     def _update(self, key: str, run: _IndexedRun) -> None:
         assert run.present is not None
         read = run.verdict.present if run.verdict is not None and not run.present.is_complete else None
-        line = run_line(key, run.top, read or run.present, run.verdict)
+        run.shown = read or run.present
+        line = run_line(key, run.top, run.shown, run.verdict)
         if line != run.line:
             self._version += 1
             run.line, run.version = line, self._version
@@ -186,7 +196,7 @@ def key_of(path: Path) -> str:
 def _fingerprint(path: Path) -> Fingerprint:
     """Return when the files changed by which a run goes on."""
     archive = path / ARCHIVE
-    files: list[Any] = [path / MANIFEST, path / ROWS_FILE, archive]
+    files: list[Any] = [path / MANIFEST, path / ROWS_FILE, path / marks.FILE, archive]
     try:
         with os.scandir(archive) as machines:
             files += sorted(f"{machine.path}/now.json" for machine in machines)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from otel_rl.look.ui.choice import RunChoice
 from otel_rl.look.ui.compared import compared
 from otel_rl.look.ui.overlay import OverlaidRun, overlay, tag_of
 from otel_rl.look.ui.site import Content, Query, Route, as_json
@@ -29,6 +31,7 @@ def routes_of(index: RunIndex, pages: RunPages, ranges: RangeCache) -> Sequence[
         Route(re.compile("/runs"), partial(_runs, index)),
         Route(re.compile(_RUN), partial(_run, index, pages)),
         Route(re.compile(f"{_RUN}/part/([a-z]+)"), partial(_part, index, pages)),
+        Route(re.compile("/found"), partial(_found, index, RunChoice())),
         Route(re.compile("/curves"), partial(_curves, index, ranges)),
         Route(re.compile("/compared"), partial(_compared, index)),
     )
@@ -37,6 +40,20 @@ def routes_of(index: RunIndex, pages: RunPages, ranges: RangeCache) -> Sequence[
 def _runs(index: RunIndex, query: Query) -> Content:
     """Return what has changed in the list since a cursor."""
     return Content("", lambda: as_json(index.since(query.one("cursor"))))
+
+
+def _found(index: RunIndex, choice: RunChoice, query: Query) -> Content:
+    """Return which runs a search finds, in which order."""
+    found = choice.found(
+        index.presents(),
+        time.time_ns(),
+        query.one("find"),
+        sort=query.one("sort"),
+        reverse=query.one("reverse") == "1",
+        columns=query.whole("columns"),
+        with_archived=query.one("all") == "1",
+    )
+    return Content("", lambda: as_json(found))
 
 
 def _run(index: RunIndex, pages: RunPages, key: str, query: Query) -> Content:

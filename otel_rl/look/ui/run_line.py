@@ -37,6 +37,8 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
     id: str  # identity of the run
     project: str  # its project
     name: str  # its display name
+    tags: tuple[str, ...]  # its tags, and `baseline` and `archived` where it is that
+    notes: str  # what people wrote about it
     state: State | Literal["unread"]  # its state; "unread" while only its archive knows it, and was not read yet
     goes_on: bool  # whether more is to come
     reason: str  # why it is in this state; of a live one, what it lacks
@@ -73,6 +75,8 @@ def run_line(key: str, top: Path, run: RunPresent, verdict: RunVerdict | None) -
         id=known.id,
         project=known.project,
         name=known.name,
+        tags=run.marks.labels,
+        notes=run.marks.notes,
         state="unread" if is_unread else known.state,
         goes_on=goes_on(known.state),
         reason=known.reason,

@@ -1,12 +1,13 @@
 // The page over all runs: which screen is shown follows from the address.
 
+import {compareScreen} from "./compare.js";
 import {byId} from "./dom.js";
 import {takeToken} from "./net.js";
 import {runScreen} from "./run_screen.js";
 import {runsScreen} from "./runs.js";
 import {nextTheme, setTheme} from "./theme.js";
 
-const SCREENS = {runs: runsScreen, run: runScreen};
+const SCREENS = {runs: runsScreen, run: runScreen, compare: compareScreen};
 let shown = null, leave = () => {};
 
 /** The screen of an address, such as `runs` or `run=KEY&step=812`, and its parameters. */

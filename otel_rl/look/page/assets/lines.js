@@ -4,12 +4,12 @@ import {LABEL} from "./canvas.js";
 import {placeOf} from "./decode.js";
 import {make, whenResized} from "./dom.js";
 import {bytesText, decimalsText, numberText, secondsText, wholeText} from "./numbers.js";
-import {valueRange} from "./ranges.js";
+import {sharedRange, valueRange} from "./ranges.js";
 import {tableBehind} from "./tables.js";
 import {color} from "./theme.js";
 
-const LINE_COLORS = ["line-1", "line-2", "line-3", "line-4", "line-5", "line-6", "line-7", "line-8"];
-const DASHES = [[], [7, 3], [2, 2], [8, 3, 2, 3]];
+export const LINE_COLORS = ["line-1", "line-2", "line-3", "line-4", "line-5", "line-6", "line-7", "line-8"];
+export const DASHES = [[], [7, 3], [2, 2], [8, 3, 2, 3]];
 const WHOLE = [1, 2, 5].flatMap((digit) => Array.from({length: 12}, (_, power) => digit * 10 ** power)).sort((a, b) => a - b);
 export const TIMES = [0.001, 0.01, 0.1, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800];
 const BYTES = Array.from({length: 50}, (_, power) => 2 ** power).flatMap((unit) => [unit, unit * 10]).sort((a, b) => a - b);
@@ -19,6 +19,9 @@ const sync = uPlot.sync("steps");
  * A chart of lines in an element; what it returns has `update(lines, options)`.
  * `lines` are `{name, xs, ys, color?}`; each has its own x. `options`: `by` ("step" or "time"), `text` (a value in
  * words), `height`, `every` (steps of a point), `label`, `bad` (steps without a number), `low` (0 to begin at zero).
+ * Of several runs, `by` can be "seconds": the range shown is one of seconds then. Lines can have `low` and `high`, between
+ * which is pale, and a `dash`; `isRobust` leaves lines outside that are far from the others, `log` chooses the scale, and
+ * `hasNames` names a line in the readout that is alone.
  */
 export function lineChart(parent, lines, options, run) {
   const {by = "step", text = numberText, height = 150, label = ""} = options;
@@ -27,7 +30,7 @@ export function lineChart(parent, lines, options, run) {
   const readout = options.readout ?? make("div", {class: "readout", "aria-hidden": "true"});
   parent.append(box);
   if (!options.readout) parent.append(readout);
-  const joined = lines.length > 1;
+  const joined = lines.length > 1 || options.hasNames, isSteps = by === "step", isTime = by === "time";
   let data = columns(lines, options), isLog = spansDecades(lines, options);
   let chart = null;
 
@@ -43,7 +46,7 @@ export function lineChart(parent, lines, options, run) {
       label: line.name,
       stroke: () => color(line.color ?? (joined ? LINE_COLORS[at % LINE_COLORS.length] : options.means ? "line-pale" : "line-1")),
       width: 1.5,
-      dash: joined ? DASHES[dashOf(lines, at) % DASHES.length] : [],
+      dash: line.dash ?? (joined ? DASHES[dashOf(lines, at) % DASHES.length] : []),
       points: {show: (plot, index, from, to) => to - from < plot.bbox.width / devicePixelRatio / 12, size: 4},
       spanGaps: false,
     }));
@@ -51,13 +54,14 @@ export function lineChart(parent, lines, options, run) {
       width, height, padding: [8, 14, 0, 0],
       scales: {x: {time: false, range: () => rangeShown(run, by)}, y: {distr: isLog ? 3 : 1, range: (plot) => yRange(plot, run, by, isLog, options)}},
       axes: [
-        axisOf({size: 24, space: by === "step" ? 45 : 90, incrs: by === "step" ? WHOLE : TIMES, values: (plot, values) => values.map((x) => (by === "step" ? stepText(x) : secondsText(x)))}),
+        axisOf({size: 24, space: isSteps ? 45 : 90, incrs: isSteps ? WHOLE : TIMES, values: (plot, values) => values.map((x) => (isSteps ? stepText(x) : secondsText(x)))}),
         axisOf({size: 54, space: 28, ...(text === bytesText ? {incrs: BYTES} : {}), values: (plot, values, axis, space, size) => values.map((value) => (value === null ? "" : text === numberText && !isLog ? tickText(value, size) : text(value)))}),
       ],
       legend: {show: false},
-      cursor: {y: false, drag: {x: true, y: false, setScale: false}, ...(by === "step" ? {sync: {key: sync.key, setSeries: false}} : {})},
+      cursor: {y: false, drag: {x: true, y: false, setScale: false}, ...(isTime ? {} : {sync: {key: sync.key, setSeries: false}})},
       series: [{}, ...series],
       hooks: {
+        drawAxes: [(plot) => bands(plot, lines)],
         draw: [(plot) => overlay(plot, run, by, isLog, options)],
         setCursor: [(plot) => read(plot)],
         setSelect: [(plot) => selected(plot)],
@@ -70,7 +74,7 @@ export function lineChart(parent, lines, options, run) {
   function read(plot) {
     const at = plot.cursor.idx;
     const hovered = at != null && plot.cursor.left >= 0;
-    const shown = hovered ? [by === "step" ? `step ${wholeText(plot.data[0][at])}` : secondsText(plot.data[0][at])] : [];
+    const shown = hovered ? [isSteps ? `step ${wholeText(plot.data[0][at])}` : secondsText(plot.data[0][at])] : [];
     for (let i = 0; i < lines.length && i < 12; i++) {
       const value = hovered ? nearest(plot.data[i + 1], at) : lastShown(lines[i], run, by);
       const bad = hovered ? null : options.bad?.last;
@@ -90,7 +94,7 @@ export function lineChart(parent, lines, options, run) {
     if (width < 4) return;
     plot.setSelect({left: 0, width: 0, top: 0, height: 0}, false);
     const from = plot.posToVal(left, "x"), to = plot.posToVal(left + width, "x");
-    if (by === "step") run.change({first: Math.floor(from), last: Math.ceil(to)}, {enters: true});
+    if (!isTime) run.change({first: Math.floor(from), last: Math.ceil(to)}, {enters: true});
     else run.change({first: run.stepAt(from) ?? axis.first, last: run.stepAt(to) ?? axis.last}, {enters: true});
   }
 
@@ -98,7 +102,7 @@ export function lineChart(parent, lines, options, run) {
     let begun = 0;
     plot.over.addEventListener("pointerdown", (event) => (begun = event.clientX));
     plot.over.addEventListener("click", (event) => {
-      if (Math.abs(event.clientX - begun) > 4) return;
+      if (Math.abs(event.clientX - begun) > 4 || options.hasNames) return; // a step is one of a run
       const x = plot.posToVal(plot.cursor.left, "x");
       const step = by === "step" ? run.nearestStep(Math.round(x)) : run.stepAt(x);
       if (step !== null) run.change({step, name: by === "step" && !joined ? lines[0].name : view.name}, {enters: true});
@@ -122,8 +126,8 @@ export function lineChart(parent, lines, options, run) {
   }, () => chart?.destroy());
   theme = color("ink");
   tableBehind(parent, `${label}: values`, () => ({
-    titles: [by === "step" ? "step" : "seconds", ...lines.map((line) => line.name)],
-    rows: rowsShown(data, run, by).map(([x, ...values]) => [by === "step" ? wholeText(x) : numberText(x), ...values.map(numberText)]),
+    titles: [isSteps ? "step" : "seconds", ...lines.map((line) => line.name)],
+    rows: rowsShown(data, run, by).map(([x, ...values]) => [isSteps ? wholeText(x) : numberText(x), ...values.map(numberText)]),
   }), run);
 
   /** The same lines with newer values; `more` are the options that changed. */
@@ -150,7 +154,8 @@ function columns(lines, {every = 1}) {
   return lines.length > 1 ? uPlot.join(cut.map(([xs, ys]) => [xs, ys]), cut.map(() => [2])) : cut[0];
 }
 
-function spansDecades(lines, {low}) {
+function spansDecades(lines, {low, log}) {
+  if (log !== undefined) return log;
   return low === undefined && valueRange(lines.flatMap(({ys}) => Array.from(ys))).log;
 }
 
@@ -184,10 +189,14 @@ function rangeShown(run, by) {
   return view.first === view.last ? [view.first - 0.5, view.last + 0.5] : [view.first, view.last];
 }
 
-function yRange(plot, run, by, isLog, {low: least}) {
+function yRange(plot, run, by, isLog, {low: least, isRobust}) {
   const [begin, end] = placesShown(plot, run, by);
-  const shown = valueRange(plot.data.slice(1).flatMap((values) => Array.prototype.slice.call(values, begin, end)));
-  if (isLog) return [shown.low, shown.high > shown.low ? shown.high : 10 * shown.low];
+  const cut = plot.data.slice(1).map((values) => Array.prototype.slice.call(values, begin, end)).filter((values) => values.some((value) => value != null));
+  const shown = isRobust && cut.length ? sharedRange(cut) : valueRange(cut.flat());
+  if (isLog) {
+    const low = shown.low > 0 ? shown.low : Math.min(1, ...cut.flat().filter((value) => value > 0));
+    return [low, shown.high > low ? shown.high : 10 * low];
+  }
   const [from, to] = [least === undefined ? shown.low : Math.min(least, shown.low), shown.high];
   const room = (to - from) * 0.06 || Math.abs(to) * 0.1 || 1;
   return [from === least ? from : from - room, to + room];
@@ -246,6 +255,28 @@ function rowsShown(data, run, by) {
     if (data.slice(1).some((values) => values[i] != null)) rows.push(data.map((values) => values[i]));
   }
   return rows;
+}
+
+/** Between the lowest and the highest value of each point: pale. */
+function bands(plot, lines) {
+  const {ctx: context, bbox: {left, top, width, height}} = plot;
+  context.save();
+  context.beginPath();
+  context.rect(left, top, width, height);
+  context.clip();
+  context.globalAlpha = 0.18;
+  for (const {xs, low, high, color: name} of lines) {
+    if (!low) continue;
+    context.fillStyle = context.strokeStyle = color(name);
+    const places = Array.from(xs, (_, at) => at).filter((at) => low[at] != null && high[at] != null);
+    const to = (values) => (at) => context.lineTo(plot.valToPos(xs[at], "x", true), plot.valToPos(values[at], "y", true));
+    context.beginPath();
+    places.forEach(to(high));
+    places.reverse().forEach(to(low));
+    context.fill();
+    context.stroke();
+  }
+  context.restore();
 }
 
 /** Above the lines: where the run was resumed, the chosen step, values outside of the range, and those that are no numbers. */

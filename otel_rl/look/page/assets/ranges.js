@@ -20,6 +20,15 @@ export function valueRange(values) {
   return lacking > 0 ? {low: low - lacking / 2, high: high + lacking / 2, log: false} : {low, high, log: false};
 }
 
+/** The range of several lines: lines that are far from most others, such as those of runs that diverged, are outside. */
+export function sharedRange(lines) {
+  const ranges = lines.map(valueRange).sort((a, b) => a.high - a.low - (b.high - b.low));
+  const middle = ranges[(ranges.length - 1) >> 1];
+  const far = FAR * (middle.high - middle.low);
+  const kept = ranges.filter(({low, high}) => low >= middle.low - far && high <= middle.high + far);
+  return {low: Math.min(...kept.map(({low}) => low)), high: Math.max(...kept.map(({high}) => high))};
+}
+
 function at(sorted, share) {
   return sorted[Math.floor(share * (sorted.length - 1) + 0.5)];
 }

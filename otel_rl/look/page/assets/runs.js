@@ -2,7 +2,7 @@
 
 import {byId, make} from "./dom.js";
 import {keyed} from "./keyed.js";
-import {ask, poll, Refused} from "./net.js";
+import {ask, poll, readable, Refused} from "./net.js";
 import {numberText, percentText, secondsText, wholeText} from "./numbers.js";
 
 const EVERY_MS = 1000;
@@ -12,45 +12,108 @@ const TRENDS = {1: ["↑", "slower than before"], "-1": ["↓", "faster than bef
 const GROUPS = [["needs", "Needs somebody"], ["goes", "Running"], ["ended", "Ended"]];
 const CURVE = {width: 96, height: 22};
 
-export function runsScreen(place) {
-  const runs = new Map();
-  let cursor = "", clock = 0;
+/** The list. Its search, order, columns and groups are in the address: `#runs&find=state:hung&sort=lr&columns=lr,kl:best`. */
+export function runsScreen(place, of, parts) {
+  const runs = new Map(), chosen = new Set();
+  let cursor = "", clock = 0, settings = {}, found = null, foundFor = "";
   const note = make("p", {class: "note", role: "status"});
-  const bodies = GROUPS.map(([group, title]) => {
-    const count = make("span", {class: "count"});
-    const body = make("tbody");
-    const head = make("tbody", {class: "group", hidden: true}, make("tr", {}, make("th", {colspan: COLUMNS.length, scope: "colgroup"}, title, " ", count)));
-    return {group, head, body, count};
-  });
-  const head = make("thead", {}, make("tr", {}, ...COLUMNS.map(({title, kind}) => make("th", {scope: "col", class: kind}, title))));
-  const table = make("table", {class: "runs"}, make("caption", {class: "unseen"}, "Runs"), head, ...bodies.flatMap(({head, body}) => [head, body]));
-  place.append(make("main", {}, make("h1", {}, "Runs"), note, table));
+  const inputs = {
+    find: make("input", {type: "search", id: "find", placeholder: "Search: text, state:hung, project:math, lr>1e-6", "aria-label": "Search runs", autocomplete: "off", spellcheck: "false", oninput: () => set({find: inputs.find.value})}),
+    columns: make("input", {type: "text", placeholder: "Columns: lr, kl:best, loss:mean100", "aria-label": "Further columns: parameters and metrics", autocomplete: "off", spellcheck: "false", onchange: () => set({columns: inputs.columns.value})}),
+    group: make("input", {type: "checkbox", onchange: () => set({group: inputs.group.checked ? "project" : ""})}),
+    all: make("input", {type: "checkbox", onchange: () => set({all: inputs.all.checked ? "1" : ""})}),
+  };
+  const compare = make("button", {type: "button", id: "compare", disabled: true, onclick: () => (location.hash = `#compare=${[...chosen].join(",")}`)}, "Compare");
+  const bar = make("div", {class: "chooser", role: "search"}, inputs.find, inputs.columns, make("label", {}, inputs.group, " by project"), make("label", {}, inputs.all, " archived too"), compare);
+  const caption = make("caption", {class: "unseen", "data-key": "caption"}, "Runs"), head = make("thead", {"data-key": "head"});
+  const table = make("table", {class: "runs"}, caption, head);
+  place.append(make("main", {}, make("h1", {}, "Runs"), bar, note, table));
+  const columns = () => [...COLUMNS, ...further().map((name, at) => ({title: name, sort: name, kind: "number", cell: (run) => [cellText(found?.values[run.key]?.[at])]}))];
+  const further = () => settings.columns.split(",").map((name) => name.trim()).filter(Boolean);
+
+  function read(next) {
+    settings = Object.fromEntries(["find", "sort", "reverse", "columns", "group", "all"].map((name) => [name, next[name] ?? ""]));
+    for (const name of ["find", "columns"]) if (document.activeElement !== inputs[name]) inputs[name].value = settings[name];
+    inputs.group.checked = settings.group === "project";
+    inputs.all.checked = settings.all === "1";
+    head.replaceChildren(make("tr", {}, make("th", {scope: "col", class: "choose"}, make("span", {class: "unseen"}, "chosen")), ...columns().map(titleOf)));
+  }
+
+  /** A title that sorts: by a first click the best, latest or largest first, by a second one the other way. */
+  function titleOf({title, kind, sort}) {
+    const isSorted = sort && settings.sort === sort, isReversed = settings.reverse === "1";
+    const act = () => set(isSorted && isReversed ? {sort: "", reverse: ""} : {sort, reverse: isSorted ? "1" : ""});
+    const content = sort ? make("button", {type: "button", onclick: act}, title, isSorted ? (isReversed ? " ▲" : " ▼") : "") : title;
+    return make("th", {scope: "col", class: kind, "aria-sort": isSorted ? (isReversed ? "ascending" : "descending") : null}, content);
+  }
+
+  function set(part) {
+    read({...settings, ...part});
+    const address = new URLSearchParams(Object.entries(settings).filter(([, value]) => value));
+    history.replaceState(null, "", `#runs${address.size ? `&${readable(address)}` : ""}`);
+    table.querySelectorAll("tbody").forEach((body) => body.remove()); // rows have other cells
+    look().catch(sayWhat);
+  }
 
   const show = () => {
-    const every = [...runs.values()].sort((a, b) => b.last_unix_nano - a.last_unix_nano || a.name.localeCompare(b.name));
-    for (const {group, head, body, count} of bodies) {
-      const some = every.filter((run) => groupOf(run) === group);
-      head.hidden = !some.length;
-      count.textContent = wholeText(some.length);
-      keyed(body, some, {key: (run) => run.key, make: rowOf, update: (row, run) => fill(row, run, clock)});
-    }
+    const every = found ? found.keys.map((key) => runs.get(key)).filter(Boolean) : [];
+    const groups = settings.group ? [...new Set(every.map(({project}) => project))].map((project) => [project, `Project ${project}`, every.filter((run) => run.project === project)])
+      : settings.sort ? [["all", "", every]] : GROUPS.map(([group, title]) => [group, title, every.filter((run) => groupOf(run) === group)]);
+    const bodies = groups.filter(([,, some]) => some.length).flatMap(([group, title, some]) => [{key: `title ${group}`, title, count: some.length}, {key: `runs ${group}`, some}]);
+    keyed(table, [{key: "caption"}, {key: "head"}, ...bodies], {
+      key: ({key}) => key,
+      make: ({title}) => (title === undefined ? make("tbody") : make("tbody", {class: "group"}, make("tr", {}, make("th", {colspan: columns().length + 1, scope: "colgroup"}, title, " ", make("span", {class: "count"}))))),
+      update: (body, {title, count, some}) => {
+        if (title !== undefined) {
+          body.hidden = !title;
+          body.querySelector(".count").textContent = wholeText(count);
+        }
+        if (some) keyed(body, some, {key: (run) => run.key, make: (run) => rowOf(run, columns(), chosen, sayChosen), update: (row, run) => fill(row, run, clock, columns())});
+      },
+    });
     table.hidden = !runs.size;
-    document.title = `${every.filter(({needs_somebody}) => needs_somebody).length || ""} otel-rl`.trim();
+    for (const key of chosen) if (!runs.has(key)) chosen.delete(key);
+    sayChosen();
+    const waiting = [...runs.values()].filter(({needs_somebody}) => needs_somebody).length;
+    document.title = `${waiting || ""} otel-rl`.trim();
+    note.classList.toggle("bad", Boolean(found?.refused));
+    if (found?.refused) note.textContent = found.refused;
+    else if (runs.size) note.textContent = every.length < runs.size ? `${wholeText(every.length)} of ${wholeText(runs.size)} runs` : "";
   };
 
+  function sayChosen() {
+    compare.disabled = chosen.size < 2;
+    compare.textContent = chosen.size ? `Compare ${wholeText(chosen.size)} chosen` : "Compare: choose runs";
+  }
+
   const look = async () => {
+    const before = cursor;
     const news = await ask(`runs?cursor=${encodeURIComponent(cursor)}`);
     if (news.is_whole) runs.clear();
     for (const run of news.runs) runs.set(run.key, run);
     for (const key of news.gone) runs.delete(key);
     cursor = news.cursor;
     clock = news.at_unix_nano;
+    const query = new URLSearchParams(["find", "sort", "reverse", "all"].filter((name) => settings[name]).map((name) => [name, settings[name]]));
+    for (const name of further()) query.append("columns", name);
+    const asked = String(query);
+    if (asked !== foundFor || cursor !== before || !found) {
+      foundFor = asked;
+      const next = await ask(`found?${asked}`);
+      if (asked !== foundFor) return;
+      found = next.refused && found ? {...found, refused: next.refused} : next; // while somebody types, what was found stays
+    }
     note.textContent = runs.size ? "" : `No run in ${news.directories.join(", ")} yet. Record one: otel-rl demo, or: otel-rl run -- python train.py`;
     byId("watching").textContent = `${wholeText(runs.size)} ${runs.size === 1 ? "run" : "runs"} in ${news.directories.join(", ")}`;
     show();
   };
+  read(Object.fromEntries(parts));
   const leave = poll(look, () => EVERY_MS, (error) => sayWhat(error));
-  return {follow() {}, leave};
+  return {follow: (next) => set(Object.fromEntries(next)), leave};
+}
+
+function cellText(value) {
+  return value == null ? "" : typeof value === "number" ? numberText(value) : String(value);
 }
 
 /** Say in the bar why nothing new arrives. */
@@ -68,34 +131,47 @@ function groupOf(run) {
 }
 
 const COLUMNS = [
-  {title: "run", cell: (run) => [make("a", {href: `#run=${run.key}`, class: "name"}, run.name), make("small", {}, run.project)]},
-  {title: "state", cell: (run) => [make("span", {class: `state ${run.state}`, "data-severity": run.severity}, run.state)]},
+  {title: "run", sort: "name", kind: "named", cell: namedOf},
+  {title: "state", sort: "state", cell: (run) => [make("span", {class: `state ${run.state}`, "data-severity": run.severity}, run.state)]},
   {title: "what it says", kind: "says", cell: saysOf},
-  {title: "steps", kind: "number", cell: (run) => [run.steps ? `${wholeText(run.steps)}${run.total_steps ? ` of ${wholeText(run.total_steps)}` : ""}` : ""]},
-  {title: "a step", kind: "number", cell: stepOf},
+  {title: "steps", sort: "steps", kind: "number", cell: (run) => [run.steps ? `${wholeText(run.steps)}${run.total_steps ? ` of ${wholeText(run.total_steps)}` : ""}` : ""]},
+  {title: "a step", sort: "step_time", kind: "number", cell: stepOf},
   {title: "time goes to", cell: (run) => [barOf(run.recent_shares)]},
-  {title: "main metric", kind: "curve", cell: curveOf},
-  {title: "seen", kind: "number", cell: (run, at) => [run.last_unix_nano ? agoText((at - run.last_unix_nano) / 1e9) : ""]},
+  {title: "main metric", sort: "reward", kind: "curve", cell: curveOf},
+  {title: "seen", sort: "seen", kind: "number", cell: (run, at) => [run.last_unix_nano ? agoText((at - run.last_unix_nano) / 1e9) : ""]},
 ];
 
-function rowOf() {
-  return make("tr", {}, ...COLUMNS.map(({kind, title}) => make("td", {class: kind, "data-title": title})));
+function rowOf(run, columns, chosen, say) {
+  const choose = () => {
+    if (box.checked) chosen.add(run.key);
+    else chosen.delete(run.key);
+    say();
+  };
+  const box = make("input", {type: "checkbox", "aria-label": `Choose ${run.name}`, onchange: choose});
+  box.checked = chosen.has(run.key);
+  return make("tr", {}, make("td", {class: "choose"}, box), ...columns.map(({kind, title}) => make("td", {class: kind, "data-title": title})));
 }
 
 /** Renew the cells of a row whose content has changed. */
-function fill(row, run, at) {
+function fill(row, run, at, columns) {
   row.className = run.severity;
-  COLUMNS.forEach(({cell}, column) => {
+  columns.forEach(({cell}, column) => {
     const content = cell(run, at);
     const text = content.map((part) => (part instanceof Node ? part.outerHTML : part)).join("");
-    const td = row.children[column];
+    const td = row.children[column + 1];
     if (td.shown === text) return;
     td.shown = text;
     td.replaceChildren(...content);
   });
 }
 
-function saysOf(run) {
+function namedOf(run) {
+  const tags = run.tags.length ? make("small", {class: "tags"}, ...run.tags.map((tag) => make("span", {class: "sure"}, tag))) : "";
+  const notes = run.notes ? make("small", {title: run.notes}, run.notes.split("\n")[0]) : "";
+  return [make("a", {href: `#run=${run.key}`, class: "name"}, run.name), make("small", {}, run.project), tags, notes];
+}
+
+export function saysOf(run) {
   const mark = make("span", {class: `mark ${run.severity}`, "aria-hidden": "true"}, MARKS[run.severity]);
   const sure = run.sure === "certain" ? null : make("span", {class: "sure", title: "How sure this is"}, run.sure);
   const words = make("span", {class: "words"}, make("span", {class: "unseen"}, `${CALLED[run.severity]}: `), ...codedOf(run.sentence), sure ? " " : null, sure);
@@ -109,7 +185,7 @@ export function codedOf(text) {
   return parts.length % 2 ? parts.map((part, at) => (at % 2 ? make("code", {}, part) : part)) : [text];
 }
 
-function stepOf(run) {
+export function stepOf(run) {
   if (run.recent_step_seconds === null) return [""];
   const [arrow, meaning] = TRENDS[run.step_trend];
   return [secondsText(run.recent_step_seconds), arrow ? make("span", {class: `trend ${run.step_trend > 0 ? "warning" : "good"}`, title: meaning, "aria-label": meaning}, ` ${arrow}`) : ""];
