@@ -17,12 +17,23 @@ from otel_rl.recorder.archive.runs import places_of
 from otel_rl.recorder.archive.writer import ArchiveWriter
 from tests import samples
 
+
+def _exchange(file: Path, table: str) -> None:
+    """Put a whole file of another table in the place of a file."""
+    other = next(path for path in file.parents if path.name == "archive").parent / "other"
+    write(other, range(7), random.Random(3))
+    given = next(other.glob(f"archive/local/**/{table}/*.parquet"))
+    shutil.copy(given, file.with_name(f"{file.name.split('.')[0]}.{given.name.split('.')[1]}.parquet"))
+    file.unlink()
+
+
 HARMS: dict[str, Callable[[Path], object]] = {
     "removed": Path.unlink,
     "renamed": lambda file: file.rename(file.with_name(f"{file.stem} (1).parquet")),
     "doubled": lambda file: shutil.copy(file, file.with_name(f"{file.stem} (1).parquet")),
     "truncated": lambda file: file.write_bytes(file.read_bytes()[:100]),
-    "of another run": lambda file: file.write_bytes(b"PAR1" * 100),
+    "damaged": lambda file: file.write_bytes(b"PAR1" * 100),
+    "of another table": lambda file: _exchange(file, "rows" if file.parent.name == "steps" else "steps"),
     "a directory": lambda file: (file.unlink(), file.mkdir()),
 }
 
