@@ -112,6 +112,7 @@ _SHARED_PLACES = {
     ),
     "otel_rl/recorder/settings/loading.py": "a settings file",
     "otel_rl/recorder/settings/tokens.py": "a token file",
+    "otel_rl/look/ui/verdicts.py": "`otel-rl/page/`",
     "otel_rl/recorder/archive/marking.py": "People mark a run",
     "otel_rl/recorder/archive/removal.py": "People delete a run",
     "otel_rl/cli/verbs/watch.py": "other users' runs next to yours",

@@ -19,7 +19,7 @@ from otel_rl.recorder.archive.present import RunPresent, present_of
 from otel_rl.recorder.errors.occasional import Occasional
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.files.atomic_files import read_json, write_atomically
-from otel_rl.recorder.files.modes import PRIVATE
+from otel_rl.recorder.files.modes import PRIVATE, make_directory
 from otel_rl.recorder.files.own_directory import OwnDirectory
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def cache_directory() -> Path | None:
     base = Path(configured) if configured.startswith("/") else Path("~/.cache").expanduser()
     place = base / "otel-rl" / "page"
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(place.parent, PRIVATE.directory)
         with OwnDirectory(place, PRIVATE.directory):
             return place
     except OSError as error:
