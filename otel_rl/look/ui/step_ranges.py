@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -90,8 +91,14 @@ class RunRanges(NamedTuple):
 
     def by_topic(self) -> dict[str, tuple[str, ...]]:
         """Return the names of the main metrics, by topic."""
-        topics = MainMetrics(self.names).by_topic
-        return {entry.topic: topics[entry.topic] for entry in entries() if entry.main and entry.topic in topics}
+        return _by_topic(self.names)
+
+
+@lru_cache(256)
+def _by_topic(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Return the main metrics among names; the runs of a project have the same."""
+    topics = MainMetrics(names).by_topic
+    return {entry.topic: topics[entry.topic] for entry in entries() if entry.main and entry.topic in topics}
 
 
 def signature_of(path: Path) -> str:
