@@ -1,4 +1,4 @@
-"""Draws the screenshots of single pages: `top` during the demo, and the report of a slow rank."""
+"""Draws the screenshots of single pages: `top` during the demo, the report of a slow rank, the list of all runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from otel_rl.look.page.report import write_report
 from otel_rl.look.terminal.app import Top
 from otel_rl.recorder.archive.present import present_of
@@ -16,6 +18,7 @@ from otel_rl.recorder.archive.runs import place_of
 from tests.collector import wait_for
 from tests.look.browser import chromium
 from tests.look.recorded import Shape, record
+from tests.look.ui.pages import served
 
 if TYPE_CHECKING:
     from otel_rl.recorder.archive.runs import Place
@@ -26,6 +29,17 @@ _PICTURES = {"report.png": ("", 1440, 1560), "report_step.png": ("#step=75&rank=
 """Files, with the address, width and height of the page that they show."""
 
 
+_RUNS = {
+    "baseline": Shape(steps=80, texts=True),
+    "lr-1e-5": Shape(steps=80, nan_from=60),
+    "node7": Shape(steps=90, ranks=4, slow_rank=3, slower_from=60, gpus=True),
+    "asynchronous": Shape(steps=40, workers=3),
+    "preempted": Shape(steps=60, resumed_at=35),
+    "out-of-memory": Shape(steps=48, ends="crashed", error="SIGKILL"),
+}
+"""The runs in the list of the page, by their names."""
+
+
 def draw() -> None:
     """Write the screenshots."""
     with tempfile.TemporaryDirectory() as name:
@@ -33,6 +47,20 @@ def draw() -> None:
         terminal = _of_demo(place / "demo")
         write_report(record(place / "run", _SHAPE), place / "report.html")
         _draw(terminal, place / "report.html")
+        draw_list(place / "runs")
+
+
+def draw_list(place: Path) -> None:
+    """Write the screenshot of the list of runs."""
+    for name, shape in _RUNS.items():
+        record(place / name, replace(shape, name=name))
+    with served(place) as page, chromium() as browser:
+        wait_for(lambda: all(run["has_verdict"] for run in page.runs()["runs"]), "no verdicts", 300)
+        tab = browser.new_page(viewport={"width": 1280, "height": 720})
+        tab.goto(page.server.link)
+        tab.get_by_text("asynchronous").wait_for()
+        tab.locator("#watching").evaluate("bar => { bar.textContent = '6 runs in runs'; }")
+        tab.screenshot(path=IMAGES / "runs.png")
 
 
 def _draw(terminal: str, report: Path) -> None:
