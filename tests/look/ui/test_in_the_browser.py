@@ -36,9 +36,10 @@ def test_a_server_that_ends(tmp_path: Path, visit: Visit) -> None:
     with served(tmp_path) as page:
         tab = visit(page, fails=True)
         until(lambda: tab.locator("table.runs a.name").count() == 1, tab)
-    until(lambda: "The server does not answer." in tab.locator("#watching").inner_text(), tab)
+        page.server.close()
+        until(lambda: "The server does not answer." in tab.locator("#watching").inner_text(), tab)
 
-    assert tab.locator("table.runs a.name").all_inner_texts() == ["well"]
+        assert tab.locator("table.runs a.name").all_inner_texts() == ["well"]
 
 
 def test_a_link_without_its_token(tmp_path: Path, visit: Visit) -> None:
