@@ -153,7 +153,7 @@ def _show_end(watch: Watch, run_dir: Path) -> None:
     """Print the last screen, and where everything is."""
     watch.print_screen()
     for name, place in _places(run_dir, watch.metrics()):
-        click.echo(f"{name:13} {one_line(place)}")
+        click.echo(f"{name:14} {one_line(place)}")
 
 
 def _places(run_dir: Path, metrics: str | None) -> Iterator[tuple[str, str]]:
@@ -163,6 +163,7 @@ def _places(run_dir: Path, metrics: str | None) -> Iterator[tuple[str, str]]:
     shown = run_dir.relative_to(Path.cwd()) if run_dir.is_relative_to(Path.cwd()) else run_dir
     run = shlex.quote(str(shown))
     yield "look again", f"otel-rl top {run}"
+    yield "in the browser", f"otel-rl ui {shlex.quote(str(shown.parent.parent))}"
     yield "report", f"otel-rl report {run} -o demo.html"
     for board in sorted({path.parent for path in shown.rglob("events.out.tfevents.*")}):
         yield "TensorBoard", f"tensorboard --logdir {shlex.quote(str(board))}"
