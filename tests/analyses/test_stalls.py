@@ -242,6 +242,14 @@ def test_a_rank_that_only_logs() -> None:
     assert stalls.now()["usual"] == {"rank0": pytest.approx(0.2)}
 
 
+def test_a_rank_that_logs_rarely() -> None:
+    """A deadline that is set for phases is not one for ten steps: five times the longest time without a value is."""
+    stalls = fed(("rank0", started()), *(("rank0", named(144 * number, 10 * number)) for number in range(4)))
+
+    assert looked(stalls, 432, 432 + 5 * 144 - 2) == []
+    assert [event.name for event in looked(stalls, 432 + 5 * 144 - 2, 432 + 5 * 144 + 2)] == ["rl.phase.stalled"]
+
+
 def test_a_rank_that_has_named_one_step() -> None:
     """Nobody knows how long a step takes: it may take as long as a start."""
     assert looked(fed(("rank0", started()), ("rank0", named(0, 0))), 1, 1790) == []

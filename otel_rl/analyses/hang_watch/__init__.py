@@ -232,6 +232,9 @@ class HangWatchAnalysis(Analysis):
         has_begun = (step >= 0 or journal.step_ended_at > 0) if journal.uses_steps else journal.has_moved
         place = ProcessPlace(progress, "", "", journal.last_time)
         deadline = None if has_begun else _STARTS_S
+        if (fixed := self.basis.settings.stalled_after) and has_begun and not journal.uses_steps:
+            # It is set for phases; who logs every tenth step alone is silent for longer (test_a_rank_that_logs_rarely).
+            deadline = self._usual.or_longer(("", "", ""), fixed)
         return LiveProcess(name, role, place, journal.last_time, deadline, self._arrived(name, journal))
 
     def _arrived(self, name: str, journal: Journal) -> int:

@@ -59,6 +59,10 @@ class UsualTimes:
         if number == _MANY:
             times.popleft()
 
+    def or_longer(self, key: Key, seconds: float) -> float:
+        """Return a deadline, or a later one if something took longer than a fifth of it."""
+        return max(seconds, _TIMES * max(self._times.get(key, (0.0,))))
+
     def of(self, key: Key) -> Usual:
         """Return what is known of a phase."""
         times = self._times.get(key)
