@@ -277,9 +277,12 @@ def recorded(place: Path) -> Iterator[Point]:
         reader.close()
 
 
-def by_curve(points: Iterable[Point]) -> dict[tuple[str, str, float], Point]:
+def by_curve(points: Iterable[Point]) -> dict[tuple[str, str, str, float], Point]:
     """Return the last point of each step of each curve; a point without a step is alone at its value."""
-    return {(run, name, value if step is None else step): (run, name, value, step) for run, name, value, step in points}
+    return {
+        (run, name, *(("value", value) if step is None else ("step", step))): (run, name, value, step)
+        for run, name, value, step in points
+    }
 
 
 def by_value(points: Iterable[Point]) -> dict[float, Point]:
@@ -301,7 +304,7 @@ def compare(written: list[Point], found: dict[float, Point]) -> None:
     replaced = {
         value
         for run, name, value, step in written
-        if value in found and step is not None and (last := found.get(curves[run, name, step][2]))
+        if value in found and step is not None and (last := found.get(curves[run, name, "step", step][2]))
         if last[0] != found[value][0]
     }
     assert found.keys() - replaced == shown.keys(), f"lost {shown.keys() - found.keys()}, added {found.keys() - shown}"
