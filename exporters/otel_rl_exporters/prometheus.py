@@ -14,7 +14,7 @@ from otel_rl.recorder.settings import listeners, tokens
 if TYPE_CHECKING:
     from otel_rl.export import RunInfo
 
-_PORTS = 100
+_FIX = "set OTEL_EXPORTER_PROMETHEUS_PORT, or OTEL_METRICS_EXPORTER=none to have no endpoint"
 _LABELS = frozenset({semconv.RUN_ID, semconv.RUN_NAME, semconv.RUN_PROJECT})
 _IDLE_S, _BODY_S = 60.0, 5.0
 _MOST_CONNECTIONS = 512
@@ -44,7 +44,7 @@ class PrometheusReader:
     def __init__(self, run: RunInfo, *, host: str = "127.0.0.1", port: int = 9464, insecure: bool = False) -> None:
         from otel_rl.recorder.otlp.answers import RefusalCounter
         from otel_rl.recorder.otlp.gate import Gate
-        from otel_rl.recorder.otlp.serving import Serving  # the HTTP server, which the agent alone loads
+        from otel_rl.recorder.otlp.serving import Serving, listen_from  # the HTTP server, which the agent alone loads
         from otel_rl_exporters.metrics_page import Pages
         from otel_rl_exporters.prometheus_exemplars import ExemplarReader, WithExemplars
 
@@ -53,7 +53,10 @@ class PrometheusReader:
         listeners.check_endpoint(host, os.environ, has_token=bool(valid), insecure=insecure)
         tls = None if is_local else listeners.server_tls(os.environ)
         registry = CollectorRegistry()
-        sockets, actual = _listen(host, port)
+        try:
+            sockets, actual = listen_from(host, port)
+        except OSError as error:
+            raise OSError(f"{error}; {_FIX}") from error
         self.address: str | None = f"{'https' if tls else 'http'}://{_shown(host)}:{actual}/metrics"
         self.reader = ExemplarReader(
             registry=registry,
@@ -78,25 +81,6 @@ class PrometheusReader:
         """Close the port."""
         self._serving.close(1.0)
         self._pages.close()
-
-
-def _listen(host: str, port: int) -> tuple[list[socket.socket], int]:
-    """Return sockets on the first free port."""
-    from otel_rl.recorder.otlp.serving import listen
-
-    last = min(port + _PORTS, 1 << 16) - 1
-    for candidate in range(port, last + 1):
-        try:
-            sockets = listen(host, candidate)
-        except OSError as error:
-            if candidate == last:
-                raise OSError(
-                    f"no port from {port} to {last} is free on {host} ({error.strerror}); "
-                    "set OTEL_EXPORTER_PROMETHEUS_PORT, or OTEL_METRICS_EXPORTER=none to have no endpoint"
-                ) from error
-        else:
-            return sockets, int(sockets[0].getsockname()[1])
-    raise ValueError(f"invalid port={port}: must be between 0 and 65535")
 
 
 def _shown(host: str) -> str:

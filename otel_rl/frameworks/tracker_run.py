@@ -29,7 +29,7 @@ class TrackerRun:
         name: Its name; the run of otel-rl gets it.
         project: Its project; empty if it has none.
         directory: The directory of TensorBoard; empty for other trackers.
-        users: The open objects that log to it. It is over if there are none.
+        users: The open objects that log to it. It has ended if there are none.
         prefix: What its names begin with.
         is_of_parent: If true, this process was forked since.
         repeats: If true, the tracker has removed its last values, and logs their steps again.

@@ -7,18 +7,16 @@ import os
 import secrets
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from otel_rl.look.ui import changes
 from otel_rl.look.ui.run_line import RunLine, run_line
 from otel_rl.look.ui.tree import RunTree
-from otel_rl.look.ui.verdicts import Fingerprint, RunVerdict, VerdictReader
-from otel_rl.recorder.archive import marks
-from otel_rl.recorder.archive.files import ROWS_FILE
+from otel_rl.look.ui.verdicts import RunVerdict, VerdictReader
 from otel_rl.recorder.archive.present import present_of
-from otel_rl.recorder.archive.runs import MANIFEST, place_of
-from otel_rl.recorder.directory.parts import ARCHIVE
+from otel_rl.recorder.archive.runs import place_of
 from otel_rl.recorder.errors.occasional import Occasional
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.facts.states import goes_on
@@ -57,7 +55,7 @@ class _IndexedRun:
 
     def __init__(self, place: Place, top: Path) -> None:
         self.place, self.top = place, top
-        self.fingerprint: Fingerprint = ()
+        self.fingerprint: changes.Fingerprint = ()
         self.present: RunPresent | None = None
         self.shown: RunPresent | None = None  # its present, or what its archive says if no agent has summed it up
         self.verdict: RunVerdict | None = None
@@ -108,11 +106,6 @@ class RunIndex:
             run = self._runs.get(key)
         return None if run is None else run.place
 
-    def verdict(self, key: str) -> RunVerdict | None:
-        """Return what the archive of a run said when it was read last; `None` if it was not read yet."""
-        run = self._runs.get(key)
-        return None if run is None else run.verdict
-
     def presents(self) -> dict[str, RunPresent]:
         """Return the runs as they were at the last look, those first that somebody heard of last."""
         with self._lock:
@@ -137,7 +130,7 @@ class RunIndex:
             if is_over and now - run.looked_at < _ENDED_EVERY_S:
                 continue
             run.looked_at = now
-            fingerprint = _fingerprint(run.place.path)
+            fingerprint = changes.of_present(run.place.path)
             if is_over and fingerprint == run.fingerprint:
                 continue
             self._renew(key, run, fingerprint, at)
@@ -159,22 +152,22 @@ class RunIndex:
         took = time.monotonic() - now
         self._walk_at = now + max(_LEAST_WALK_S, took / _WALK_SHARE)
 
-    def _renew(self, key: str, run: _IndexedRun, fingerprint: Fingerprint, at: int) -> None:
+    def _renew(self, key: str, run: _IndexedRun, fingerprint: changes.Fingerprint, at: int) -> None:
         try:
             run.place = place_of(run.place.path)
             run.present = present_of(run.place, at)
+            self._update(key, run)
         except Exception as error:  # one run that cannot be read hides no other
             _warnings.warn(f"{run.place.path}: {error}")
             return
         run.fingerprint = fingerprint
         is_live = goes_on(run.present.state)
         self._verdicts.want(key, run.place.path, fingerprint, is_live=is_live, known=run.verdict)
-        self._update(key, run)
 
     def _received(self, key: str, verdict: RunVerdict) -> None:
         with self._lock:
             run = self._runs.get(key)
-            if run is not None:
+            if run is not None and run.present is not None:
                 run.verdict = verdict
                 self._update(key, run)
 
@@ -191,22 +184,3 @@ class RunIndex:
 def key_of(path: Path) -> str:
     """Return the key of a run directory: the same for each server, and nothing of its path."""
     return hashlib.sha256(os.fsencode(path.resolve())).digest()[:_KEY_BYTES].hex()
-
-
-def _fingerprint(path: Path) -> Fingerprint:
-    """Return when the files changed by which a run goes on."""
-    archive = path / ARCHIVE
-    files: list[Any] = [path / MANIFEST, path / ROWS_FILE, path / marks.FILE, archive]
-    try:
-        with os.scandir(archive) as machines:
-            files += sorted(f"{machine.path}/now.json" for machine in machines)
-    except OSError:
-        pass
-    return tuple(_changed_ns(file) for file in files)
-
-
-def _changed_ns(file: Path | str) -> int:
-    try:
-        return os.stat(file).st_mtime_ns  # noqa: PTH116 - thousands, of texts
-    except OSError:
-        return 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from otel_rl.look.terminal.listing import listed
+from otel_rl.look.terminal.scene import as_of
 from otel_rl.recorder.facts.order import Severity
 from otel_rl.recorder.facts.states import State, Sure, goes_on
 from otel_rl.semconv.main_metrics import STEP_TIME
@@ -64,7 +65,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_line(key: str, top: Path, run: RunPresent, verdict: RunVerdict | None) -> RunLine:
     """Return a run as the list has it, with what its archive says if that was read already."""
-    facts = None if verdict is None or verdict.facts.summary.state != run.state else verdict.facts
+    facts = None if verdict is None or verdict.facts.summary.state != run.state else as_of(verdict.facts, run)
     first = facts.findings[0] if facts and facts.findings else None
     known = listed(run, facts)
     is_unread = verdict is None and not run.is_complete

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 import time
 from collections import OrderedDict
@@ -16,21 +15,19 @@ from otel_rl.look.page.body import Piece, is_incomplete, pieces_of
 from otel_rl.look.page.moment import PARTS, RunMoment
 from otel_rl.look.page.verdict import header_of, verdict_of
 from otel_rl.look.terminal.scene import as_of
+from otel_rl.look.ui import changes
 from otel_rl.look.ui.processes_now import processes_now
-from otel_rl.recorder.archive.autopsies import FOLDER
-from otel_rl.recorder.archive.files import ROWS_FILE
 from otel_rl.recorder.archive.lease import RENEW_S, hold_lease
 from otel_rl.recorder.archive.present import present_of
-from otel_rl.recorder.archive.runs import MANIFEST
-from otel_rl.recorder.directory.parts import ARCHIVE
 from otel_rl.recorder.errors.occasional import Occasional
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.facts.states import State, goes_on
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
     from pathlib import Path
 
+    from otel_rl.look.ui.changes import Fingerprint
     from otel_rl.recorder.archive.runs import Place
 
 _LIVE_EVERY_S = 5.0
@@ -72,7 +69,7 @@ class _Read(NamedTuple):
     """A run as it was read: its moment, when its files had changed, its sections, and its parts with their digests."""
 
     moment: RunMoment
-    files: tuple[int, ...]
+    files: Fingerprint
     sections: tuple[PageSection, ...]
     parts: dict[str, tuple[str, bytes]]
 
@@ -178,13 +175,13 @@ class _Look:
         has_ended = known is not None and known.moment.facts.summary.state != self._present.state
         if now < self._due and not has_ended:
             return
-        files = tuple(_changes(self._place.path))
+        files = changes.of_records(self._place.path)
         if known is not None and files == known.files:
             return
         self._is_reading = True
         self._readers.submit(self._read, files)
 
-    def _read(self, files: tuple[int, ...]) -> None:
+    def _read(self, files: Fingerprint) -> None:
         began = time.thread_time()
         try:
             moment = RunMoment(self._place.path)
@@ -211,27 +208,3 @@ def _section_of(piece: Piece) -> PageSection:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[: 2 * _DIGEST_BYTES]
-
-
-def _changes(path: Path) -> Iterator[int]:
-    """Yield when the directories and files of a run have changed: a table's directory does when a file of it does."""
-    yield from (_changed_ns(path / name) for name in (MANIFEST, ROWS_FILE, FOLDER, ARCHIVE))
-    for machine in _directories(path / ARCHIVE):
-        yield _changed_ns(machine)
-        for table in _directories(machine):
-            yield _changed_ns(table)
-
-
-def _directories(path: Path | str) -> list[str]:
-    try:
-        with os.scandir(path) as entries:
-            return sorted(entry.path for entry in entries if entry.is_dir())
-    except OSError:
-        return []
-
-
-def _changed_ns(file: Path | str) -> int:
-    try:
-        return os.stat(file).st_mtime_ns  # noqa: PTH116 - of texts too
-    except OSError:
-        return 0

@@ -14,7 +14,7 @@ from otel_rl.look.ui.site import PageSite
 from otel_rl.look.ui.verdicts import cache_directory
 from otel_rl.recorder.otlp.answers import RefusalCounter
 from otel_rl.recorder.otlp.gate import Gate
-from otel_rl.recorder.otlp.serving import Serving, listen
+from otel_rl.recorder.otlp.serving import Serving, listen_from
 from otel_rl.recorder.settings.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-PORT = 9470
-_PORTS = 100
 _IDLE_S, _BODY_S = 60.0, 5.0
 _MOST_CONNECTIONS = 256
 _TOKEN_BYTES = 32
+_WHERE = "that of the link that `otel-rl ui` printed"
 
 
 class PageServer:
@@ -38,7 +37,7 @@ class PageServer:
     Args:
         directories: The directories.
         host: The address at which it listens.
-        port: The first port that is tried.
+        port: The first port that is tried; any free one by default.
         tokens: The valid tokens; one that is made for this server by default.
         tls: The TLS configuration, if connections are encrypted.
 
@@ -51,43 +50,30 @@ class PageServer:
         directories: Iterable[Path],
         *,
         host: str = "127.0.0.1",
-        port: int = PORT,
+        port: int = 0,
         tokens: Tokens | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        tokens = tokens or Tokens(secrets.token_urlsafe(_TOKEN_BYTES))
+        tokens = tokens or Tokens(secrets.token_urlsafe(_TOKEN_BYTES), where=_WHERE)
         cache = cache_directory()
         self.index = RunIndex(directories, cache)
         self._pages = RunPages()
         self._site = PageSite(page(), routes_of(self.index, self._pages, RangeCache(cache)))
-        self._serving, actual = self._serve(host, port, tokens, tls)
+        sockets, actual = listen_from(host, port)
+        self._serving = Serving(
+            sockets,
+            self._site,
+            Gate(tokens, host, open_paths=("/",)),
+            RefusalCounter(),
+            name="otel-rl-ui",
+            tls=tls,
+            idle_s=_IDLE_S,
+            body_s=_BODY_S,
+            most=_MOST_CONNECTIONS,
+        )
         shown = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host.strip("[]")
         shown = f"[{shown}]" if ":" in shown else shown
         self.link = f"{'https' if tls else 'http'}://{shown}:{actual}/#token={tokens.first}"
-
-    def _serve(self, host: str, port: int, tokens: Tokens, tls: ssl.SSLContext | None) -> tuple[Serving, int]:
-        """Listen on the first free port."""
-        last = port if port == 0 else min(port + _PORTS, 1 << 16) - 1
-        for candidate in range(port, last + 1):
-            try:
-                sockets = listen(host, candidate)
-            except OSError as error:
-                if candidate == last:
-                    raise OSError(f"no port from {port} to {last} is free on {host}: {error.strerror}") from error
-                continue
-            serving = Serving(
-                sockets,
-                self._site,
-                Gate(tokens, host, open_paths=("/",)),
-                RefusalCounter(),
-                name="otel-rl-ui",
-                tls=tls,
-                idle_s=_IDLE_S,
-                body_s=_BODY_S,
-                most=_MOST_CONNECTIONS,
-            )
-            return serving, int(sockets[0].getsockname()[1])
-        raise ValueError(f"invalid port {port}: must be between 0 and 65535")
 
     def close(self) -> None:
         """Close the port."""

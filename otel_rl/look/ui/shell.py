@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from otel_rl.look.page.document import shell
 from otel_rl.look.page.markup import Markup, joined, tag
+from otel_rl.look.page.verdict import buttons_of
 
 _TITLE = "otel-rl"
 _NO_SCRIPTS = "This page needs JavaScript. Without it: otel-rl ls, otel-rl top and otel-rl report."
@@ -15,16 +16,12 @@ def page() -> bytes:
 
 
 def _body() -> Markup:
-    buttons = joined(
-        tag("button", "◐ theme", type="button", id="theme", title="Change the theme: system, light, dark (t)"),
-        tag("button", "? keys", type="button", id="keys", title="Show the keys (?)"),
-    )
     return joined(
         tag(
             "header",
             tag("a", _TITLE, href="#runs", class_="home"),
             tag("p", "", id="watching", role="status"),
-            tag("div", buttons, class_="buttons"),
+            tag("div", buttons_of(), class_="buttons"),
             class_="bar",
         ),
         tag("noscript", tag("p", _NO_SCRIPTS, class_="note")),

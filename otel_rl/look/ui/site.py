@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from otel_rl.recorder.otlp.site import Request
 
-_WORKERS = 2
+_WORKERS = 8
+"""Threads that answer: while some read many runs to be compared, the list is still answered."""
 _MOST_QUERY = 8192
 _WORTH_PACKING = 1024
 """The size in bytes from which an answer is compressed."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from otel_rl.look.reader.runs import open_run
 from otel_rl.look.reader.valid import literal
+from otel_rl.look.ui.changes import scanned
 from otel_rl.recorder.archive.files import MACHINE_FILE, ROWS_FILE, TAIL
 from otel_rl.recorder.archive.tables import ROWS, STEPS
 from otel_rl.recorder.directory.parts import ARCHIVE
@@ -104,9 +105,9 @@ def _by_topic(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 def signature_of(path: Path) -> str:
     """Return a text that differs when the files do that have values of steps."""
     seen = hashlib.blake2b(digest_size=16)
-    machines = [machine.path for machine in _scanned(f"{path}/{ARCHIVE}")]
-    folders = [f"{machine}/{folder}" for machine in sorted(machines) for folder in _FOLDERS]
-    listed = [entry for folder in folders for entry in sorted(_scanned(folder), key=lambda entry: entry.path)]
+    machines = [machine.path for machine in scanned(f"{path}/{ARCHIVE}")]
+    folders = [f"{machine}/{folder}" for machine in machines for folder in _FOLDERS]
+    listed = [entry for folder in folders for entry in scanned(folder)]
     paths = [entry.path for entry in listed] or [f"{path}/{ROWS_FILE}", f"{path}/{MACHINE_FILE}"]
     for file in paths:
         try:
@@ -115,14 +116,6 @@ def signature_of(path: Path) -> str:
             continue
         seen.update(f"{file} {status.st_ino} {status.st_size} {status.st_ctime_ns}\n".encode(errors="surrogateescape"))
     return seen.hexdigest()
-
-
-def _scanned(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except OSError:
-        return []
 
 
 def read_ranges(path: Path, names: Iterable[str] = (), known: RunRanges | None = None) -> RunRanges:

@@ -15,6 +15,7 @@ import msgspec
 from otel_rl.look.insight import Facts, facts_of
 from otel_rl.look.reader.runs import open_run
 from otel_rl.look.terminal.past import present_of_archive
+from otel_rl.look.ui.changes import Fingerprint
 from otel_rl.recorder.archive.present import RunPresent, present_of
 from otel_rl.recorder.errors.occasional import Occasional
 from otel_rl.recorder.errors.sinks import log_of
@@ -33,9 +34,6 @@ _NICE = 5
 _MOST_PARAMETERS, _MOST_CHARACTERS = 500, 200
 _warnings = Occasional(log_of("otel_rl"))
 
-Fingerprint = tuple[int, ...]
-"""The times at which the files of a run changed; while they are the same, so is what it says."""
-
 
 class RunVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """A run as its archive has it."""
@@ -51,7 +49,6 @@ class _Wanted(NamedTuple):
     path: Path
     fingerprint: Fingerprint
     is_live: bool
-    known: RunVerdict | None
 
 
 class VerdictReader:
@@ -78,7 +75,7 @@ class VerdictReader:
         if known is not None and known.fingerprint == fingerprint and not is_live:
             return
         with self._changed:
-            self._wanted[key] = _Wanted(path, fingerprint, is_live, known)
+            self._wanted[key] = _Wanted(path, fingerprint, is_live)
             self._changed.notify()
 
     def close(self) -> None:
@@ -93,12 +90,11 @@ class VerdictReader:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)  # of this thread alone, on Linux
         while (task := self._next()) is not None:
             key, wanted = task
-            verdict = (None if wanted.is_live else self._kept(key, wanted)) or self._read(wanted)
+            try:
+                self._done(key, self._verdict_of(key, wanted))
+            except Exception as error:  # one run that cannot be read hides no other
+                _warnings.warn(f"{wanted.path}: {error}")
             self._read_at[key] = time.monotonic()
-            if verdict is not None:
-                if not wanted.is_live and verdict is not wanted.known:
-                    self._keep(key, verdict)
-                self._done(key, verdict)
 
     def _next(self) -> tuple[str, _Wanted] | None:
         """Wait for a run that is to be read, and return it; `None` at the end."""
@@ -117,22 +113,14 @@ class VerdictReader:
         """Return what sorts runs, those that changed last first: somebody looks for them."""
         return -max(self._wanted[key].fingerprint, default=0)
 
-    def _read(self, wanted: _Wanted) -> RunVerdict | None:
-        try:
-            run = open_run(wanted.path)
-            facts, parameters = facts_of(run), _single(run.parameters)
-            is_summed_up = present_of(run.place).is_complete
-            present = None if is_summed_up else present_of_archive(run.place, time.time_ns())
-        except Exception as error:  # one run that cannot be read hides no other
-            _warnings.warn(f"{wanted.path}: {error}")
-            return None
-        return RunVerdict(
-            facts=facts,
-            present=present,
-            parameters=parameters,
-            fingerprint=wanted.fingerprint,
-            made_by=version("otel-rl"),
-        )
+    def _verdict_of(self, key: str, wanted: _Wanted) -> RunVerdict:
+        if wanted.is_live:
+            return _read(wanted)
+        if (kept := self._kept(key, wanted)) is not None:
+            return kept
+        verdict = _read(wanted)
+        self._keep(key, verdict)
+        return verdict
 
     def _kept(self, key: str, wanted: _Wanted) -> RunVerdict | None:
         if self._cache is None:
@@ -148,6 +136,18 @@ class VerdictReader:
             write_atomically(self._cache / f"{key}.json", msgspec.json.encode(verdict), PRIVATE.file)
         except OSError as error:
             _warnings.warn(f"{self._cache}: {error.strerror}; verdicts are not kept")
+
+
+def _read(wanted: _Wanted) -> RunVerdict:
+    run = open_run(wanted.path)
+    is_summed_up = present_of(run.place).is_complete
+    return RunVerdict(
+        facts=facts_of(run),
+        present=None if is_summed_up else present_of_archive(run.place, time.time_ns()),
+        parameters=_single(run.parameters),
+        fingerprint=wanted.fingerprint,
+        made_by=version("otel-rl"),
+    )
 
 
 def cache_directory() -> Path | None:

@@ -53,6 +53,26 @@ def listen(host: str, port: int) -> list[socket.socket]:
     return sockets
 
 
+def listen_from(host: str, port: int, count: int = 100) -> tuple[list[socket.socket], int]:
+    """Return sockets that listen on the first free one of so many ports, and the port; any free one for port 0.
+
+    Raises:
+        OSError: None is free, or the address belongs to another machine.
+        ValueError: It is not a port.
+    """
+    last = min(port + count, 1 << 16) - 1 if port else 0
+    for candidate in range(port, last + 1):
+        try:
+            sockets = listen(host, candidate)
+        except OSError as error:
+            if candidate == last:
+                where = f"from {port} to {last}" if port else "at all"
+                raise OSError(f"no port {where} is free on {host} ({error.strerror})") from error
+        else:
+            return sockets, int(sockets[0].getsockname()[1])
+    raise ValueError(f"invalid port={port}: must be between 0 and 65535")
+
+
 class Serving:
     """A server that runs from its creation until `close`; one thread reads and writes all connections.
 

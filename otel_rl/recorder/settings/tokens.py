@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 TOKEN_VARIABLE, TOKEN_FILE_VARIABLE = "OTEL_RL_TOKEN", "OTEL_RL_TOKEN_FILE"
 """Settings are written to files, secrets are not: these are variables only."""
 SCRAPE_SUFFIX = ".scrape"
+_OF_VARIABLE = f"that of {TOKEN_VARIABLE}"
 _SHORTEST = 16
 """The smallest number of characters; `otel-rl token` makes 43."""
 _READ_AGAIN_S = 1.0
@@ -39,13 +40,16 @@ class Tokens:
         text: The one token; empty if they are in a file.
         path: The file; `None` if there is none.
         scrape: If true, the tokens are those for scraping.
+        where: Where clients find the token, if it is not in a file.
 
     Raises:
         SettingsError: The file cannot be used, or the token is not one.
     """
 
-    def __init__(self, text: str = "", path: Path | None = None, *, scrape: bool = False) -> None:
-        self._path, self._scrape = path, scrape
+    def __init__(
+        self, text: str = "", path: Path | None = None, *, scrape: bool = False, where: str = _OF_VARIABLE
+    ) -> None:
+        self._path, self._scrape, self._where = path, scrape, where
         self._lock = threading.Lock()
         self._state = _state(path)
         self._valid = self._used((_checked(text, TOKEN_VARIABLE),) if text else read(path) if path else ())
@@ -64,7 +68,7 @@ class Tokens:
     @property
     def fix(self) -> str:
         """Where clients find the token."""
-        where = f"the first line of {self._path}" if self._path else f"that of {TOKEN_VARIABLE}"
+        where = f"the first line of {self._path}" if self._path else self._where
         if not self._scrape:
             return f"send {where}"
         return f"send the token for scraping, which follows from {where}: `otel-rl token` wrote it to *{SCRAPE_SUFFIX}"
