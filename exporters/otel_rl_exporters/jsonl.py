@@ -128,14 +128,21 @@ def _json(line: dict[str, Any], item: Row | Machine) -> str:
 
 
 def _mend_last_line(file: int) -> None:
-    """Cut off a line that a crash of the machine has torn; end one that another program wrote."""
+    """Cut off a line that a crash of the machine has torn; end one that is whole, or of another program."""
     end = _end_of_last_line(file)
-    rest = os.pread(file, _BLOCK, end)
-    torn = rest.strip(b"\0")
-    if any(head.startswith(torn[: len(head)]) and not torn[len(head) :][:1].isspace() for head in _HEADS):
-        os.ftruncate(file, end)
-    else:
+    rest = os.pread(file, os.fstat(file).st_size - end, end).rstrip(b"\0")
+    if _is_object(rest) or not any(head.startswith(rest[: len(head)]) for head in _HEADS):
+        os.ftruncate(file, end + len(rest))
         os.write(file, b"\n")
+    else:
+        os.ftruncate(file, end)
+
+
+def _is_object(text: bytes) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
 
 
 def _end_of_last_line(file: int) -> int:

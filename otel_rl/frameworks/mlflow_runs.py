@@ -17,6 +17,8 @@ _OF_MLFLOW = ("mlflow.", "system/")
 """How tags begin that MLflow sets itself, and metrics that a thread of its own counts from 0."""
 _NAME = "mlflow.runName"
 _FILES = ("dict", "figure", "image", "table", "text")
+_NOBODY = "none"
+"""The name of a curve of no data set or model, where it is not the first one of a metric."""
 _METRIC = ("run_id", "key", "value", "timestamp", "step", "synchronous", "dataset_name", "dataset_digest", "model_id")
 
 
@@ -35,8 +37,8 @@ class MetricNames:
         """Return the name of a metric."""
         name, step = str(metric["key"]), metric.get("step") or 0
         for kind in ("dataset_name", "model_id"):
-            owner = metric.get(kind)
-            if owner and self._is_apart((run_id, kind, name), step, owner):
+            owner = metric.get(kind) or _NOBODY
+            if self._is_apart((run_id, kind, name), step, owner):
                 name = f"{owner}/{name}"
         return name
 

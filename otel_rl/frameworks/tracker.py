@@ -8,6 +8,7 @@ W&B), otherwise with a slash (`loss/policy`), as `Run.log` does. `tracker_runs` 
 from __future__ import annotations
 
 import operator
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -32,6 +33,16 @@ _COUNTED_TWICE = "{name}: --capture {tracker} knows no step in a forked process;
 _OF_PARENT = "%s: the run %s was begun before this process was forked; log in its parent, or begin one here"
 
 
+def _renew_counting() -> None:
+    global _counting
+    _counting = threading.RLock()
+
+
+# An RLock, since a handler of a signal may log too; another thread of the parent may have held it at the fork.
+_counting = threading.RLock()
+os.register_at_fork(after_in_child=_renew_counting)
+
+
 class Tracker:
     """A tracker whose values are recorded.
 
@@ -45,7 +56,6 @@ class Tracker:
         self._given_up = self._has_steps = False
         self._said: set[tuple[object, ...]] = set()
         self._next: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._counting = threading.Lock()
 
     def run(
         self, key: str, user: object = None, *, name: object = None, project: object = None, directory: str = ""
@@ -75,7 +85,7 @@ class Tracker:
         given = whole(step)
         if step is not None and given is None:
             return step
-        with self._counting:
+        with _counting:
             ahead = self._next.get(run, first)
             now = ahead if given is None else given
             self._next[run] = max(ahead, now if stays else now + 1)

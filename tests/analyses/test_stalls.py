@@ -255,6 +255,17 @@ def test_a_rank_that_has_named_one_step() -> None:
     assert looked(fed(("rank0", started()), ("rank0", named(0, 0))), 1, 1790) == []
 
 
+def test_a_rank_that_logs_after_another_attempt_only_logged() -> None:
+    """Each rank may log by itself again: one that does not begin is late."""
+    stalls = fed(
+        ("rank0", started()),
+        *(("rank0", named(number, number)) for number in range(3)),
+        ("again", started(attempt=1)),
+    )
+
+    assert [event.name for event in looked(stalls, 3, 1900)] == ["rl.phase.stalled"]
+
+
 def test_a_rank_that_leaves_logging_to_another_one() -> None:
     """Nothing is known of where it is, so it neither hangs nor excuses the one that logs."""
     ranks = [("rank0", started(local=2)), ("rank1", started(1, local=2))]

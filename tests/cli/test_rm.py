@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from otel_rl.recorder.directory import directory as directories
 from otel_rl.recorder.files.locks import Lock
 from otel_rl.recorder.files.own_files import ForeignError
 from tests.look.recorded import Shape, record
+from tests.real_parts import needs_program
 from tests.security.other_users import NOBODY, needs_root
 
 
@@ -165,3 +168,19 @@ def test_undelivered_items(run: Path) -> None:
     (run / "archive" / "local" / "now.json").write_text(json.dumps(now | {"processes": [], "exporters": exporters}))
 
     assert "wandb lacks 40 items of it" in call("rm", "baseline", answer="n\n").stdout
+
+
+@needs_root
+@needs_program("unshare")
+def test_a_directory_that_is_mounted_into_a_run(run: Path, tmp_path: Path) -> None:
+    """A bind mount has the device of the run: what is in it is somebody's own, and stays."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "model").write_text("weights")
+    (run / "checkpoints").mkdir()
+    mount = f"mount --bind {tmp_path / 'own'} {run / 'checkpoints'}"
+    command = f"{mount} && exec {sys.executable} -m otel_rl.cli rm {run} --yes"
+    done = subprocess.run(["unshare", "-m", "sh", "-c", command], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert "another file system is mounted at" in done.stderr
+    assert (tmp_path / "own" / "model").read_text() == "weights"

@@ -135,7 +135,7 @@ def test_tags_in_the_list() -> None:
     [
         (("other", "baseline", "--name", "x"), "--name is for one run"),
         (("runs",), "is not a run directory"),
-        (("same",), "is the name of 2 runs; give one of the ids: "),
+        (("same",), "is the name of 2 runs; give one of the directories: "),
         (("baseline", "--add", "two words"), "a tag 64 without spaces"),
     ],
 )

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import Context
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from otel_rl.cli import main
+from tests.deploy.test_files import pod, resources
 
 _ROOT = Path(__file__).parents[2]
 _CI = _ROOT / ".ci"
@@ -103,3 +107,18 @@ def test_every_session_has_a_lock() -> None:
         text = scripts.get(name) or noxfile[noxfile.index(f"def {name}(") :].split("@nox")[0]
         exact = re.findall(r'"([\w-]+)==([\w.]+)"', text)
         assert [one for one in exact if lock.get(canonicalize_name(one[0])) != Version(one[1])] == []
+
+
+def test_the_image_has_what_its_pods_run() -> None:
+    """The verb of each container that has the image as it is finds the packages of its extra."""
+    extras = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    pods = [found for one in resources() if (found := pod(one))]
+    containers = [one for each in pods for one in (*each.get("initContainers", []), *each["containers"])]
+    verbs = {one["args"][0] for one in containers if one["image"].startswith("otel-rl:") and "command" not in one}
+    needed = {extra for verb in verbs if (extra := getattr(main.get_command(Context(main), verb), "extra", ""))}
+
+    assert "look" in needed
+    assert not {canonicalize_name(Requirement(one).name) for extra in needed for one in extras[extra]} - {
+        "otel-rl",
+        *locked(_CI / "image.txt", "3.12"),
+    }

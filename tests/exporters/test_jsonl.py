@@ -47,7 +47,10 @@ def test_torn_line(run, torn):
     assert [line["step"] for line in read(run)] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("text", ["a note", '{"step": 5, "note": "of another logger"}', '{"loss":1.0}', "\x00 text"])
+@pytest.mark.parametrize(
+    "text",
+    ["a note", '{"step": 5, "note": "of another logger"}', '{"step":5,"loss":0.25}', '{"loss":1.0}', "\x00 text"],
+)
 def test_a_line_of_another_program(run, text):
     """An existing file that does not end in a newline loses nothing."""
     Path(run.directory, "rows.jsonl").write_text(text)

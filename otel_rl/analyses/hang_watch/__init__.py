@@ -100,7 +100,9 @@ class HangWatchAnalysis(Analysis):
         if self.basis.generated_tokens > self._generated:
             self._generated, self._generated_at = self.basis.generated_tokens, turn.now
         journals = self._journals()
-        processes = [one for name, journal in journals.items() if (one := self._process(name, journal)) is not None]
+        one_logs = any(one.is_rank and one.takes_part and not one.uses_steps for one in journals.values())
+        known_places = (self._process(name, journal, one_logs=one_logs) for name, journal in journals.items())
+        processes = [process for process in known_places if process is not None]
         suspects = sorted(self._watch.suspects(turn.steady), key=is_remote)[:_MOST_MEASURED]
         works = {name: self._work(name, journals[name]) for name in suspects if name in journals}
         changes = self._watch.look(processes, works, turn.steady)
@@ -217,8 +219,11 @@ class HangWatchAnalysis(Analysis):
             if one.started.attempt == last and (not one.over or (have_ended and one.outcome == "finished"))
         }
 
-    def _process(self, name: str, journal: Journal) -> LiveProcess | None:
-        """Return where a process is; `None` if it may wait there as long as it likes."""
+    def _process(self, name: str, journal: Journal, *, one_logs: bool) -> LiveProcess | None:
+        """Return where a process is; `None` if it may wait there as long as it likes.
+
+        If a rank only names its steps in `log`, the ranks that leave this to it name none.
+        """
         role, step = journal.started.role, journal.step
         progress = (step, 0) if step >= 0 else (journal.position, 1)
         if (span := _phase(journal)) is not None:
@@ -227,7 +232,7 @@ class HangWatchAnalysis(Analysis):
             place = ProcessPlace(progress, span.name, span.part, span.time)
             progressed = max(journal.last_time, self._generated_at if self._samples(span.name) else 0)
             return LiveProcess(name, role, place, progressed, arrived=self._arrived(name, journal))
-        if role or (self._rows and not journal.takes_part):
+        if role or (one_logs and not journal.takes_part):
             return None  # it waits for work, or leaves logging to another rank
         has_begun = (step >= 0 or journal.step_ended_at > 0) if journal.uses_steps else journal.has_moved
         place = ProcessPlace(progress, "", "", journal.last_time)

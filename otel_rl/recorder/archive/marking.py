@@ -23,8 +23,8 @@ def mark(
     run: str | os.PathLike[str],
     *,
     name: str | None = None,
-    add: Iterable[str] = (),
-    remove: Iterable[str] = (),
+    add: str | Iterable[str] = (),
+    remove: str | Iterable[str] = (),
     notes: str | None = None,
     baseline: bool | None = None,
     archived: bool | None = None,
@@ -37,7 +37,7 @@ def mark(
     Args:
         run: The run directory.
         name: Its name; an empty one brings back the name that the run began with.
-        add: Tags that it gets.
+        add: Tags that it gets; a text is one tag.
         remove: Tags that it loses.
         notes: A text of several lines, in place of the one before.
         baseline: If true, other runs are compared with it.
@@ -56,7 +56,7 @@ def mark(
         before = read(place)
         after = Marks(
             name=before.name if name is None else name.strip(),
-            tags=tuple(sorted({*before.tags, *add} - {*remove})),
+            tags=tuple(sorted({*before.tags, *_tags(add)} - {*_tags(remove)})),
             notes=before.notes if notes is None else notes.strip(),
             baseline=before.baseline if baseline is None else baseline,
             archived=before.archived if archived is None else archived,
@@ -66,10 +66,14 @@ def mark(
     return after
 
 
+def _tags(given: str | Iterable[str]) -> Iterable[str]:
+    return (given,) if isinstance(given, str) else given
+
+
 def _encoded(marks: Marks) -> bytes:
     try:
         content = msgspec.json.encode(marks)
         msgspec.json.decode(content, type=Marks)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        raise ValueError(f"invalid marks: {error}: {LIMITS}") from error
+        raise ValueError(f"invalid marks: {LIMITS}") from error
     return content

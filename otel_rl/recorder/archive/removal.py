@@ -12,17 +12,17 @@ from typing import NamedTuple
 import msgspec
 
 from otel_rl.recorder.archive.present import present_of
-from otel_rl.recorder.archive.runs import place_of
-from otel_rl.recorder.directory.directory import here
+from otel_rl.recorder.archive.runs import MANIFEST, place_of
+from otel_rl.recorder.directory.directory import ATTEMPTS, here
 from otel_rl.recorder.directory.parts import ARCHIVE, LOCAL, is_at_work
 from otel_rl.recorder.errors import UNDECODABLE
 from otel_rl.recorder.facts.states import goes_on
 from otel_rl.recorder.files.locks import Lock
 from otel_rl.recorder.files.modes import PUBLIC
+from otel_rl.recorder.files.mounts import mounts_below
 from otel_rl.recorder.files.own_directory import OwnDirectory
 from otel_rl.recorder.files.own_files import ForeignError, check_own, read_own, user
 
-_MANIFEST = "run.json"
 _BLOCK = 512
 
 
@@ -66,6 +66,8 @@ def content_of(run: Path) -> RunContent:
     for part in here(path):
         if is_at_work(part.local):
             raise RefusedError(f"{path} is in use by a trainer or an agent on this machine: wait until it has ended")
+    if mounted := mounts_below(path):
+        raise RefusedError(f"another file system is mounted at {mounted[0]}")
     status = path.lstat()
     sizes = [(entry.name, _size(entry.path, status)) for entry in os.scandir(path)]
     undelivered = [(exporter.name, exporter.waiting) for exporter in present.exporters if exporter.waiting]
@@ -84,7 +86,7 @@ def remove(run: Path) -> RunContent:
                 stack.enter_context(Lock(part.agent_lock, patience=0))
         with OwnDirectory(content.path, PUBLIC.directory, makes=False) as directory:
             # The manifest goes last: if this is interrupted, the rest is still a run, which can be deleted.
-            for name in sorted(directory.names(), key=lambda name: name == _MANIFEST):
+            for name in sorted(directory.names(), key=lambda name: name == MANIFEST):
                 if stat.S_ISDIR(os.stat(name, dir_fd=directory.fd, follow_symlinks=False).st_mode):
                     shutil.rmtree(name, dir_fd=directory.fd)
                 else:
@@ -100,10 +102,10 @@ def _checked(run: Path) -> Path:
     path = run.resolve()
     check_own(path)
     try:
-        msgspec.json.decode(read_own(path / _MANIFEST), type=_Identity)
+        msgspec.json.decode(read_own(path / MANIFEST), type=_Identity)
     except (FileNotFoundError, *UNDECODABLE):
-        raise RefusedError(f"{path} is not a run directory: it has no {_MANIFEST} of otel-rl") from None
-    if not any((path / name).exists() for name in ("attempts", ARCHIVE, LOCAL)):
+        raise RefusedError(f"{path} is not a run directory: it has no {MANIFEST} of otel-rl") from None
+    if not any((path / name).exists() for name in (ATTEMPTS, ARCHIVE, LOCAL)):
         raise RefusedError(f"{path} is not a run directory: it has nothing that was recorded")
     return path
 
@@ -112,13 +114,10 @@ def _size(path: str, run: os.stat_result) -> int:
     """Return the disk space of a tree.
 
     Raises:
-        RefusedError: Another file system is mounted in it.
         ForeignError: Another user made something in it.
     """
     status = os.lstat(path)
     if status.st_uid != run.st_uid:
         raise ForeignError(f"{path} belongs to {user(status.st_uid)}", Path(path))
-    if status.st_dev != run.st_dev:
-        raise RefusedError(f"another file system is mounted at {path}")
     size = status.st_blocks * _BLOCK
     return size + sum(_size(entry.path, run) for entry in os.scandir(path)) if stat.S_ISDIR(status.st_mode) else size

@@ -103,13 +103,12 @@ def directory_of(name: str, parent: Path, *, exact: bool = False) -> Path | str:
         runs = _runs_below(parent)
     except (OSError, ValueError) as error:  # a name with a null byte
         return f"{name}: {error}"
-    same = [run for run in runs if run.id == name]
-    if len(same) > 1:
+    of_id = [run for run in runs if run.id == name]
+    same = of_id or [run for run in runs if run.name == name] or [run for run in runs if run.first_name == name]
+    if len(same) > 1 and (of_id or exact):
         places = ", ".join(sorted(str(run.path) for run in same))
-        return f"{name} is the id of {len(same)} runs; give one of the directories: {places}"
-    same = same or [run for run in runs if run.name == name] or [run for run in runs if run.first_name == name]
-    if exact and len(same) > 1:
-        return f"{name} is the name of {len(same)} runs; give one of the ids: {', '.join(run.id for run in same)}"
+        kind = "id" if of_id else "name"
+        return f"{name} is the {kind} of {len(same)} runs; give one of the directories: {places}"
     newest = _newest(runs if name == NEWEST else same)
     if newest is None and name == NEWEST:
         return f"no run in {parent}; record one with: otel-rl demo, or: otel-rl run -- COMMAND"

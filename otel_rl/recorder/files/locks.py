@@ -90,12 +90,12 @@ class Lock:
     @property
     def is_in_place(self) -> bool:
         """Whether the lock is still held, and `path` is still the directory that it protects."""
-        return self._is_intact() and self._is_at(self.path)
+        return self.is_open and self._is_at(self.path)
 
     @property
     def is_open(self) -> bool:
         """Whether this process has the descriptor still: other code may have closed it."""
-        return self._is_intact()
+        return self._is_at(self._fd)
 
     def moved(self, path: Path) -> None:
         """Use the new path of the directory, which was renamed."""
@@ -115,14 +115,11 @@ class Lock:
             self._close()
 
     def _close(self) -> None:
-        if self._fd != _NONE and self._is_intact():
+        if self._fd != _NONE and self.is_open:
             os.close(self._fd)
         self._fd = _NONE
         _held.discard(self)
         _kept.discard(self)
-
-    def _is_intact(self) -> bool:
-        return self._is_at(self._fd)
 
     def _is_at(self, place: int | Path) -> bool:
         """Return whether a descriptor or a path is that of the locked directory."""

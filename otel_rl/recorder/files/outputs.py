@@ -73,7 +73,10 @@ def check_target(run: Path, *, apart: frozenset[str]) -> None:
         folders[:] = [name for name in folders if folder != str(run) or name not in apart]
         for name in (*folders, *files):
             path = Path(folder, name)
-            kind = path.lstat().st_mode
+            try:
+                kind = path.lstat().st_mode
+            except FileNotFoundError:  # an agent replaces its files
+                continue
             if stat.S_ISFIFO(kind) or stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
                 raise ForeignError(f"{path} is a pipe or a device, into which nothing is written: remove it", path)
             if stat.S_ISLNK(kind) and not _leads_into(root, path) and not _is_of_wandb(run, path):

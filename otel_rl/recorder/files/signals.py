@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-_unregister = faulthandler.unregister
+_register, _unregister = faulthandler.register, faulthandler.unregister  # not those that take their place below
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 """Batch systems, Kubernetes, closed terminals and limits of CPU time send them; by default they end the process."""
 _FIRST, _LAST = getattr(signal, "SIGRTMIN", 0) + 8, getattr(signal, "SIGRTMAX", 0)
@@ -80,7 +80,7 @@ class SignalFiles:
                 # file that has it next.
                 opened = descriptors.raised(open_file(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT))
                 self._files[number] = _StackFile(place, descriptors.kept(opened))
-                faulthandler.register(number, opened, all_threads=True, chain=ends)
+                _register(number, opened, all_threads=True, chain=ends)
                 return True
         return False
 
@@ -89,7 +89,7 @@ class SignalFiles:
 
         `faulthandler` does not compare the number, and would write stacks into a file of the trainer that has it.
         """
-        closed = [(number, file.place) for number, file in self._files.items() if not file.descriptor.is_same]
+        closed = [(number, file.place) for number, file in list(self._files.items()) if not file.descriptor.is_same]
         for number, place in closed:
             self._leave(number, removes=False)
             self._register(number, place, ends=number in _ENDS)
@@ -109,7 +109,8 @@ class SignalFiles:
     def close(self, *, in_child: bool = False) -> None:
         """Leave the signals alone, except where the trainer has set a handler since; a second call is harmless."""
         if self in _open and not in_child:
-            _open.remove(self)
+            with suppress(ValueError):  # another thread closes it too
+                _open.remove(self)
             if not _open:
                 _restore_setters()
         for number in list(self._files):

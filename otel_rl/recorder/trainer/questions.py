@@ -14,7 +14,6 @@ import os
 import sys
 import threading
 from contextlib import suppress
-from functools import partial
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING
 
@@ -37,19 +36,19 @@ class Questions:
     """The thread of a process that answers, until `close`."""
 
     def __init__(self) -> None:
-        self._into: descriptors.KeptDescriptor | None = None
-        self._again: Callable[[], object] = bool
+        self._pipe: tuple[descriptors.KeptDescriptor, descriptors.KeptDescriptor] | None = None
+        self._begun_with: tuple[Path, Callable[[], None]] | None = None
 
     def begin(self, journal: Path, write_stacks: Callable[[], None]) -> None:
         """Wait for questions; a file in the journal says where."""
-        self._again = partial(self.begin, journal, write_stacks)
+        self._begun_with = journal, write_stacks
         if type(_thread.start_new_thread) is not BuiltinFunctionType:
             return  # threads are greenlets, as those of gevent: one that waits in `read` stops all of them
         with suppress(OSError, RuntimeError):  # no descriptor or no thread is left
             if any(number_in(os.environ.get(name, "")) for name in _SWITCHES):
                 write_atomically(journal / FLIGHT_ANSWER, b"{}")  # it can be asked for
             pipe, into = map(descriptors.raised, os.pipe())
-            self._into = descriptors.kept(into)
+            self._pipe = descriptors.kept(pipe), descriptors.kept(into)
 
             def write_threads_and_stacks() -> None:
                 _write_threads(journal)
@@ -57,27 +56,27 @@ class Questions:
 
             answers = {STACKS: write_threads_and_stacks, FLIGHT: lambda: _write_flight(journal)}
             threading.Thread(
-                target=_answer, args=(descriptors.kept(pipe), answers), name="otel-rl-questions", daemon=True
+                target=_answer, args=(self._pipe[0], answers), name="otel-rl-questions", daemon=True
             ).start()
             # With the inode: after `close`, another file may get the number, and an autopsy must not write into that
             # one.
-            write_atomically(journal / QUESTIONS, f"{into} {self._into.inode}".encode())
+            write_atomically(journal / QUESTIONS, f"{into} {self._pipe[1].inode}".encode())
 
     def keep(self) -> bool:
         """Begin again if the trainer has closed the pipe; return whether it had."""
-        if self._into is None or self._into.is_same:
+        if self._pipe is None or self._begun_with is None or all(end.is_same for end in self._pipe):
             return False
-        self._into = None
-        self._again()
+        self.close()
+        self.begin(*self._begun_with)
         return True
 
     def close(self) -> None:
         """End the thread; a second call is harmless."""
-        into, self._into = self._into, None
-        if into is not None and into.is_same:  # otherwise somebody has closed it
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None and pipe[1].is_same:  # otherwise somebody has closed it
             with suppress(OSError):
-                os.write(into.number, _END)  # a forked child may hold the pipe open
-            into.close()
+                os.write(pipe[1].number, _END)  # a forked child may hold the pipe open
+            pipe[1].close()
 
 
 def _answer(pipe: descriptors.KeptDescriptor, answers: dict[bytes, Callable[[], None]]) -> None:

@@ -178,17 +178,18 @@ class Session:
 
     def _keep_files(self) -> None:
         """Recreate files that were removed or moved elsewhere, and open descriptors again that the trainer closed."""
-        was_closed = any((self._claim.is_closed, self._signals.keep(), self._questions.keep()))
-        if was_closed:
-            _warnings.warn(
-                "the program closed descriptors of otel-rl; it opens them again, and lacks a second of memory"
-            )
+        was_closed = self._claim.is_closed
         if not self._claim.is_in_place:
-            if not was_closed:
+            if not was_closed or not self._claim.path.exists():
                 self._remake()
             # Locked before it is written again: an agent that finds the journal free takes this process for dead
             # (faults/test_removed.py).
             self._claim.keep()
+        # Behind that: their files are in the directory of the journal.
+        if any((was_closed, self._signals.keep(), self._questions.keep())):
+            _warnings.warn(
+                "the program closed descriptors of otel-rl; it opens them again, and lacks a second of memory"
+            )
         self.journal.check()
 
     def _remake(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from otel_rl.frameworks.mlflow_runs import MetricNames
 from tests.frameworks.hooks.test_kept import kept, records
+from tests.processes import run_python
 from tests.real_parts import needs
 
 _SLOW = [pytest.mark.slow, pytest.mark.timeout(200)]
@@ -172,6 +173,8 @@ def test_a_writer_that_purges_later_steps(tmp_path: Path) -> None:
         ([(None, "m0", 0), (None, "m1", 0)], ["x", "m1/x"]),
         ([("a", "m0", 0), ("b", "m0", 0), ("a", "m1", 1), ("b", "m1", 1)], ["x", "b/x", "x", "b/x"]),
         ([(None, None, 0), (None, None, 0)], ["x", "x"]),
+        ([(None, None, 0), ("a", None, 0), (None, None, 1), ("a", None, 1)], ["x", "a/x", "x", "a/x"]),
+        ([("a", None, 0), (None, None, 0), ("a", None, 1), (None, None, 1)], ["x", "none/x", "x", "none/x"]),
     ],
 )
 def test_data_sets_and_models(metrics: list[tuple[str | None, str | None, int]], names: list[str]) -> None:
@@ -182,3 +185,23 @@ def test_data_sets_and_models(metrics: list[tuple[str | None, str | None, int]],
         found.append(known.of("run", {"key": "x", "step": step, "dataset_name": data, "model_id": model}))
 
     assert found == names
+
+
+def test_a_count_that_was_interrupted(tmp_path: Path) -> None:
+    """A handler of a signal may log inside of a call, and a child may be forked while another thread counts."""
+    script = """
+import os, signal, threading
+from otel_rl.frameworks import tracker
+
+run = lambda: None
+known = tracker.Tracker("x")
+with tracker._counting:  # as the call that a handler interrupts
+    counts = [known.count(run, None, 0)]
+    signal.alarm(20)
+    child = threading.Thread(target=lambda: counts.append(os.fork() or os._exit(known.count(run, None, 0))))
+    child.start()
+    child.join()
+    counts.append(os.waitstatus_to_exitcode(os.waitpid(counts.pop(), 0)[1]))
+print(counts)
+"""
+    assert run_python(script, tmp_path).strip() == "[0, 1]"

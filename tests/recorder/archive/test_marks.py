@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import otel_rl
+from otel_rl.recorder.archive.marking import mark
 from otel_rl.recorder.archive.marks import Marks, marks_of
 from otel_rl.recorder.archive.runs import directory_of, place_of
 from otel_rl.recorder.files.own_files import ForeignError
@@ -186,3 +187,9 @@ def test_a_run_of_another_user(run: Path) -> None:
     with pytest.raises(ForeignError, match="belongs to"):
         otel_rl.mark(run, name="x")
     assert not (run / "marks.json").exists()
+
+
+def test_a_text_is_one_tag(run: Path) -> None:
+    """It is not a tag for each of its letters."""
+    assert mark(run, add="good").tags == ("good",)
+    assert mark(run, remove="good").tags == ()

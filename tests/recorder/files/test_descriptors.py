@@ -182,14 +182,19 @@ def test_signals_and_questions_after_their_files_were_closed(tmp_path: Path) -> 
     assert not files.keep()
     assert not questions.keep()
     own = [reused(file.descriptor.number, tmp_path / "own") for file in files._files.values()]
-    own.append(reused(questions._into.number, tmp_path / "own"))  # type: ignore[union-attr]
+    assert questions._pipe is not None
+    own += [reused(end.number, tmp_path / "own") for end in questions._pipe]
+    numbers_before = {*files._files}
 
     assert files.keep()
     assert questions.keep()
+    assert {*files._files} == numbers_before
     assert all(file.descriptor.is_same for file in files._files.values())
-    assert questions._into is not None
-    assert (tmp_path / "questions").read_text() == f"{questions._into.number} {questions._into.inode}"
-    os.kill(os.getpid(), (stacks_of(tmp_path) or (0, 0))[0])
+    assert questions._pipe is not None
+    assert (tmp_path / "questions").read_text() == f"{questions._pipe[1].number} {questions._pipe[1].inode}"
+    number, place = stacks_of(tmp_path) or (0, Path())
+    os.kill(os.getpid(), number)
+    assert "test_signals_and_questions" in place.read_text()
     questions.close()
     files.close()
     assert (tmp_path / "own").read_bytes() == b""
