@@ -6,9 +6,11 @@ import base64
 import gzip
 import hashlib
 import html
+import itertools
 import json
 import math
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from otel_rl.export import Table
 from otel_rl.look.insight import facts_of
 from otel_rl.look.insight.why.conclude import explained_steps
 from otel_rl.look.page.markup import data_block, json_of, tag
+from otel_rl.look.page.moment import RunMoment
 from otel_rl.look.page.packed import packed, packed_steps, packed_times
 from otel_rl.look.page.phases import phases_of, waiting_of
 from otel_rl.look.page.report import page_of
@@ -33,6 +36,7 @@ from tests.look.hostile import HOSTILE
 from tests.look.insight.conversations import Written, chat
 from tests.look.insight.pipelines import Simulation, case
 from tests.look.recorded import STARTED, Shape, record
+from tests.look.terminal.nows import written
 
 _BLOCK = re.compile(r'<script type="application/json" id="data-(\w+)">(.*?)</script>', re.DOTALL)
 
@@ -201,6 +205,17 @@ def test_it_is_made_of_little(tmp_path: Path, shape: Shape) -> None:
     assert len(unpacked(data_in(page)["steps"]["steps"])) == shape.steps
 
 
+def test_title_and_verdict_are_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of a run that goes on has the facts of the time in its title, even if reading takes hours."""
+    record(tmp_path, Shape(steps=6, ends=""))
+    written(tmp_path)
+    hours = itertools.count(time.time_ns(), 3600 * 10**9)
+    monkeypatch.setattr(time, "time_ns", lambda: next(hours))
+    now = RunMoment(tmp_path)
+
+    assert now.facts == facts_of(now.run, at_unix_nano=now.made)
+
+
 def test_a_run_without_an_archive(tmp_path: Path) -> None:
     """A run that has its rows alone is shown: its curves, with times from its first row on."""
     lines = (
@@ -275,7 +290,7 @@ def test_steps_that_come_while_a_page_is_made(tmp_path: Path) -> None:
     run = otel_rl.open_run(record(tmp_path / "run", Shape(steps=20, ends="")))
     before = StepAxis(*(column[:12] for column in steps_of(run)))
 
-    assert unpacked(phases_of(run, before)["steps"]).tolist() == list(range(12))
+    assert unpacked(phases_of(run, before, time.time_ns())["steps"]).tolist() == list(range(12))
     assert waiting_of(run, before)["width"] == 12
 
 

@@ -52,7 +52,7 @@ class RunMoment:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.run, self.path, self.made = open_run(path), Path(path).absolute(), time.time_ns()
-        self.facts = facts_of(self.run)
+        self.facts = facts_of(self.run, at_unix_nano=self.made)
         self.steps = steps_of(self.run)
         self.origin = _origin(self.facts, self.steps)
         self.events, self._marks = about.events_of(self.run, self.origin)
@@ -103,7 +103,7 @@ _PARTS: Mapping[str, Callable[[RunMoment], Any]] = {
     "run": RunMoment.as_a_whole,
     "steps": lambda now: drawn(now.steps, now.origin),
     "curves": lambda now: curves_of(now.run, now.steps, now.facts.metrics),
-    "phases": lambda now: phases_of(now.run, now.steps),
+    "phases": lambda now: phases_of(now.run, now.steps, now.made),
     "waiting": lambda now: waiting_of(now.run, now.steps),
     "memory": lambda now: memory_of(now.run, now.steps),
     "engines": lambda now: engines_of(now.run, now.origin, now.end),

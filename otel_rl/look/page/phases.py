@@ -36,8 +36,14 @@ SELECT (step - {first}) // {every} AS place, rank, max(seconds) AS seconds FROM 
 """
 
 
-def phases_of(run: RunReader, steps: StepAxis) -> dict[str, Any]:
-    """Return the own seconds of each phase, averaged over ranks and over the steps of a range."""
+def phases_of(run: RunReader, steps: StepAxis, at_unix_nano: int) -> dict[str, Any]:
+    """Return the own seconds of each phase, averaged over ranks and over the steps of a range.
+
+    Args:
+        run: The run.
+        steps: The axis of the page.
+        at_unix_nano: The time up to which a hang that goes on lasts.
+    """
     if not len(steps.numbers):
         return {"phases": [], "every": 1}
     every = steps.every(_PHASE_VALUES // _MOST_PHASES)
@@ -56,7 +62,7 @@ def phases_of(run: RunReader, steps: StepAxis) -> dict[str, Any]:
     names, owners = np.unique(shares["phase"].astype(str), return_inverse=True)
     table = np.zeros((len(names) + 1, len(counted)))
     table[owners, shares["place"]] = np.ma.getdata(shares["seconds"])
-    for hang in RecordedRun(run).hung:
+    for hang in RecordedRun(run, at_unix_nano).hung:
         for (step, phase), nanoseconds in time_within(run, _OF_RANKS, hang).items():
             if not steps.first <= step <= steps.last:
                 continue

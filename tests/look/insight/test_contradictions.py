@@ -39,6 +39,13 @@ def counted(each: float) -> Series:
 
 NAN = series([math.nan] * STEPS)
 STEADY_STEPS = {"completions/mean_length": LENGTHS, "time/step": level(40)}
+SUMMED = series(
+    [
+        9 * length / (40 + step % 5)
+        for step, length in enumerate(np.cumsum(course(lambda _: 650, STEPS, noise=200).values).tolist())
+    ]
+)
+"""All tokens so far, over the time of a step that varies."""
 ONE_PART = {"rewards/accuracy/mean": FLAT, "rewards/accuracy/std": level(0.46)}
 
 
@@ -125,10 +132,14 @@ ONE_PART = {"rewards/accuracy/mean": FLAT, "rewards/accuracy/std": level(0.46)}
         ("no_tokens", {"completions/mean_length": ZERO, "reward": FLAT}, {}),
         ("groups_of_one", {"reward": FLAT, "reward_std": NAN, "loss": NAN}, {"num_generations": 1}),
         ("groups_of_one", {"reward": FLAT, "actor/loss": NAN}, {"algo.group_size": 1}),
-        ("groups_of_one", {"score": FLAT, "advantages/std": NAN}, {"n_samples_per_prompt": 1}),
+        (
+            "groups_of_one",
+            {"score": FLAT, "advantages/std": NAN, "grad_norm": NAN, "loss": level(0.1)},
+            {"n_samples_per_prompt": 1},
+        ),
         ("rate_that_adds_up", {"training_tok/s": counted(90), **STEADY_STEPS}, {}),
         ("rate_that_adds_up", {"perf/throughput_tokens": counted(3), **STEADY_STEPS}, {}),
-        ("rate_that_adds_up", {"tokens_per_second": course(lambda step: 9 + step, STEPS, 2), **STEADY_STEPS}, {}),
+        ("rate_that_adds_up", {"tokens_per_second": SUMMED, **STEADY_STEPS}, {}),
         ("loss_without_tokens", {"valid_tokens": sometimes(0, 140), "loss": sometimes(50, 0.05)}, {}),
         ("loss_without_tokens", {"batch/num_tokens": sometimes(0, 9), "actor/loss": sometimes(-8, 0.1)}, {}),
         ("loss_without_tokens", {"n_loss_tokens": sometimes(0, 9), "policy_loss": sometimes(1, 0.01)}, {}),
@@ -191,7 +202,13 @@ def test_what_contradicts_itself(rule: str, values: dict[str, Series], parameter
         ({"reward": FLAT, "reward_std": NAN, "loss": NAN}, {"num_generations": 8}),
         ({"reward": FLAT, "reward_std": ZERO, "loss": level(0.1)}, {"num_generations": 1}),
         ({"training_tok/s": counted(90), "completions/mean_length": counted(50), "time/step": level(40)}, {}),
+        ({"reward": RISES, "reward/std": NAN, "loss": level(0.1), "grad_norm": ONE}, {"n_samples_per_prompt": 1}),
+        ({"score": RISES, "advantages/std": NAN}, {"n_samples_per_prompt": 1}),
         ({"tokens_per_second": level(900, 20), **STEADY_STEPS}, {}),
+        ({"tokens_per_second": course(lambda step: 100 + 4 * step, STEPS, 2), **STEADY_STEPS}, {}),
+        ({"perf/tokens_per_s": series([300.0] * 20 + [900.0] * 40), **STEADY_STEPS}, {}),
+        ({"rollout/time_per_token_s": counted(0.018), **STEADY_STEPS}, {}),
+        ({"seconds_per_token": counted(0.018), "token_latency_s": counted(0.02), **STEADY_STEPS}, {}),
         ({"valid_tokens": sometimes(0, 140), "loss": sometimes(0, 0.05)}, {}),
         ({"prompt_tokens": sometimes(0, 140), "loss": sometimes(50, 0.05)}, {}),
         ({"reward": FLAT, "reward_std": level(0.46), **ONE_PART}, {}),

@@ -252,6 +252,30 @@ def test_a_reward_that_falls_while_entropy_rises(tmp_path: Path, *, rises: bool,
     assert (", while entropy rose " in fallen) == is_named
 
 
+@pytest.mark.parametrize(
+    ("kl_until", "entropy_at", "named"),
+    [(60, 150, "entropy"), (60, 153, "entropy"), (60, 80, ""), (60, 190, ""), (190, 150, "entropy"), (190, 80, "")],
+    ids=["same step", "soon after", "long before", "long after", "kl still rises", "kl alone"],
+)
+def test_what_rose_while_a_reward_fell(tmp_path: Path, kl_until: int, entropy_at: int, named: str) -> None:
+    """A rise that ended long before the fall, or begins after it, is none of its signs; nor is a KL that only drifts.
+
+    The KL of a healthy run rises from 0, by more than any other metric.
+    """
+    dice = Dice()
+    training = Played(
+        values=dice.values(
+            reward=lambda step: dice.about(0.6 if step < 150 else 0.3, 0.02),
+            kl=lambda step: dice.about(0.001 + 0.3 * min(1.0, step / kl_until), 0.02),
+            entropy=lambda step: dice.about(0.3 if step < entropy_at else 1.2, 0.02),
+        )
+    )
+    sentences = [one.sentence for one in of_kind(facts_of(play(tmp_path / "run", training, 240)), "learning")]
+    (fallen,) = [sentence for sentence in sentences if sentence.startswith("Reward fell")]
+
+    assert fallen.partition(", while ")[2].partition(" rose ")[0] == named
+
+
 def test_a_reward_that_is_flat_in_the_end(tmp_path: Path) -> None:
     """The sentence says since when."""
     dice = Dice()

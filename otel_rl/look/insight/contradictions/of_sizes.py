@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,18 +29,19 @@ _RATE = Shape(
     some=(
         frozenset(("tok", "toks", "token", "tokens")),
         frozenset(("s", "sec", "second", "seconds", "throughput", "tps")),
-    )
+    ),
+    none=frozenset(("time", "times", "timing", "latency", "duration", "delay", "elapsed", "wait")),
 )
+_PER = re.compile(r"(?:^|[^a-z])per[^a-z]")
+_PER_SECOND = re.compile(r"(?:^|[^a-z])per[^a-z]*s(?:ecs?|econds?)?(?![a-z])")
 _VALID = Shape(
     some=(frozenset(("token", "tokens")), frozenset(("valid", "num", "n", "trained", "loss", "active", "response"))),
     none=frozenset(("prompt", "mean", "max", "min", "std", "per")),
 )
-_TIMES = 2.0
-"""How many times as large a rate becomes, at the least, that adds up what it counts."""
 _STAYS = 1.25
-"""And how much its parts may change meanwhile."""
-_STEADY = 0.9
-"""Its correlation with the steps, at the least."""
+"""How much lengths and times of steps may change while a rate adds up what it counts, and how far it may be from
+the sum."""
+_NEARLY_ALL = 0.9
 _FEW = 3
 _FAR = 5.0
 """Times its usual value that a loss over no token is, at the least."""
@@ -54,14 +56,17 @@ def wanted(names: Iterable[str]) -> list[str]:
 
 
 def groups_of_one(columns: Columns) -> Contradiction | None:
-    """One completion has no deviation, so that what is divided by that is not a number."""
+    """One completion has no deviation, so that a loss over advantages divided by that is not a number.
+
+    Where PPO has one completion of each prompt, the deviation alone is not a number, and nothing is divided by it.
+    """
     sizes = columns.numbers(*_GROUP_SIZES)
     if not sizes or any(size != 1 for size in sizes.values()):
         return None
-    names = (*columns.of_shape(_SPREAD), *columns.of_topic("loss"), *columns.of_topic("gradient_norm"))
-    undefined = [name for name in dict.fromkeys(names) if columns.is_undefined(name, _LEAST)]
-    if not undefined:
+    trained = _undefined(columns, (*columns.of_topic("loss"), *columns.of_topic("gradient_norm")))
+    if not trained:
         return None
+    undefined = list(dict.fromkeys((*trained, *_undefined(columns, columns.of_shape(_SPREAD)))))
     steps = columns.steps(undefined[0])
     verb = "is" if len(undefined) == 1 else "are"
     return Contradiction(
@@ -77,21 +82,22 @@ def groups_of_one(columns: Columns) -> Contradiction | None:
     )
 
 
+def _undefined(columns: Columns, names: Iterable[str]) -> list[str]:
+    return [name for name in names if columns.is_undefined(name, _LEAST)]
+
+
 def rate_that_adds_up(columns: Columns) -> Contradiction | None:
-    """Tokens per second stay where the tokens and the time of a step do."""
+    """Tokens per second are those of a step, not the sum of all tokens so far over the time of one step."""
     lengths = columns.of_topic("completion_length")
-    for name in dict.fromkeys((*columns.of_topic("tokens_per_second"), *columns.of_shape(_RATE))) if lengths else ():
+    for name in dict.fromkeys((*columns.of_topic("tokens_per_second"), *_rates(columns))) if lengths else ():
         rows = columns.rows(name, lengths[0], STEP_TIME)
         rate, length, seconds = rows.values
         if len(rows.steps) < _LEAST or not all((values > 0).all() for values in rows.values):
             continue
-        expected = length / seconds
-        grown, meanwhile = (_growth(values) for values in (rate, expected))
-        if (
-            grown < _TIMES
-            or not 1 / _STAYS < meanwhile < _STAYS
-            or float(np.corrcoef(rate, rows.steps)[0, 1]) < _STEADY
-        ):
+        # It is in proportion to the sum from its first row on: one that grows with the batches starts far above.
+        sums = rate * seconds / np.cumsum(length)
+        near = np.abs(np.log(sums / np.median(sums))) < np.log(_STAYS)
+        if near.mean() < _NEARLY_ALL or not 1 / _STAYS < _growth(length / seconds) < _STAYS:
             continue
         found = of_rows(
             (name, lengths[0], STEP_TIME),
@@ -102,6 +108,13 @@ def rate_that_adds_up(columns: Columns) -> Contradiction | None:
         )
         return replace(found, sure="likely")
     return None
+
+
+def _rates(columns: Columns) -> Iterable[str]:
+    """Return the names of tokens per second, without those of seconds per token."""
+    return (
+        name for name in columns.of_shape(_RATE) if not _PER.search(name.lower()) or _PER_SECOND.search(name.lower())
+    )
 
 
 def loss_without_tokens(columns: Columns) -> Contradiction | None:

@@ -95,6 +95,9 @@ def _workers(recorded: RecordedRun) -> list[Finding]:
         if counts[rank] >= _IDLE * fair:
             continue
         busiest = max(counts, key=counts.__getitem__)
+        seconds = {line.rank: line.seconds for line in lines if line.role == role}
+        if seconds.get(rank, 0.0) > _NOT_BUSY * seconds[busiest]:
+            continue  # it works as long for less: it is slow itself
         few = "none" if not counts[rank] else wording.integer(counts[rank])
         many = wording.count(counts[busiest], "trajectory", "trajectories")
         text = f"{role} {busiest} generated {many}, {role} {rank} {few}"

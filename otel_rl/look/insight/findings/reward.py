@@ -26,7 +26,11 @@ _SOLVED_STEPS = 20
 _SIGNS: tuple[Topic, ...] = ("entropy", "kl", "gradient_norm")
 """Metrics that rise where a policy becomes ill."""
 _MUCH = 1.5
-"""How many times as large such a metric becomes, at the least."""
+"""How many times as large such a metric becomes while the reward falls, at the least."""
+_NEAR = 10
+"""Steps between such a rise and the fall, at the most: a KL rises from 0 at the start of any run."""
+_LEVEL = 20
+"""Values before and after a fall whose median is the level of a sign."""
 _LATER = 20
 """Steps after a harder task in which a fall of the reward is due to it."""
 
@@ -86,14 +90,24 @@ def _solved_since(series: Series) -> int | None:
 
 
 def _risen(signs: Sequence[tuple[str, Series]], fall: Move) -> str:
-    """Return which sign of illness rose most before the end of a fall, in words; empty without one."""
+    """Return which sign of illness rose most during a fall, in words; empty without one."""
     rises = []
     for name, series in signs:
         known = series.finite
         rise = rise_of(known, course_of(known)) if len(known.values) >= LEAST_STEPS else None
-        if rise is not None and rise.first < fall.last and rise.after >= _MUCH * rise.before > 0:
-            rises.append((rise.after / rise.before, f", while {name} rose {_levels(rise)} {_when(rise)}"))
+        if rise is None or rise.first > fall.last + _NEAR or rise.last < fall.first - _NEAR:
+            continue
+        was, now = _levels_around(known, fall)
+        if now >= _MUCH * was > 0:
+            rises.append((now / was, f", while {name} rose {_levels(rise)} {_when(rise)}"))
     return max(rises, default=(0.0, ""))[1]
+
+
+def _levels_around(series: Series, fall: Move) -> tuple[float, float]:
+    """Return the levels of a series before a fall and at its end."""
+    first, last = (int(place) for place in np.searchsorted(series.steps, [fall.first - _NEAR, fall.last]))
+    before, after = series.values[max(0, first - _LEVEL) : max(1, first)], series.values[last : last + _LEVEL]
+    return float(np.median(before)), float(np.median(after)) if len(after) else 0.0
 
 
 def _fallen(name: str, course: Course, fall: Move, harder: Mapping[str, Series], last: int, meanwhile: str) -> Finding:
