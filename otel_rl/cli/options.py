@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -52,6 +53,18 @@ class StepsType(click.ParamType):  # type: ignore[type-arg] # generic for type c
             return value if isinstance(value, StepInterval) else steps_in(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class PriceType(click.FloatRange):
+    """A price: a finite number above 0."""
+
+    def __init__(self) -> None:
+        super().__init__(0, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the price."""
+        price = float(super().convert(value, param, ctx))
+        return price if math.isfinite(price) else self.fail(f"{value} is not a finite number.", param, ctx)
 
 
 class RenamedOption(click.Option):

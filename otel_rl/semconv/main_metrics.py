@@ -49,6 +49,8 @@ Topic = Literal[
     "difficulty",
 ]
 """The quantity that a metric measures."""
+Best = Literal["", "highest", "lowest"]
+"""Which value of a metric is the best; empty if none is."""
 
 
 _ANY_NAME = ("rl.sample.score",)
@@ -83,6 +85,7 @@ class MainMetric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     no_shapes: str = ""  # a regular expression that such names may not have
     most: int = 1  # how many names of a run belong to it
     main: bool = True  # if true, screens show it first
+    best: Best = ""  # which value is the best
 
 
 class MainMetrics:
@@ -109,11 +112,22 @@ class MainMetrics:
         """Return the name of a topic; empty if the run has none."""
         return next(iter(self.by_topic.get(topic, ())), "")
 
+    def best(self, name: str) -> Best:
+        """Return which value of a metric is the best; empty if it is unknown."""
+        known = (best_of(topic) for topic, names in self.by_topic.items() if name in names)
+        return next(filter(None, known), "")
+
 
 @cache
 def entries() -> tuple[MainMetric, ...]:
     """Return the topics, in the order in which screens show them."""
     return msgspec.yaml.decode(registry.content("main_metrics.yaml"), type=tuple[MainMetric, ...])
+
+
+@cache
+def best_of(topic: Topic) -> Best:
+    """Return which value of a topic is the best."""
+    return next(entry.best for entry in entries() if entry.topic == topic)
 
 
 def topics(readings: Sequence[tuple[str, Reading | None]]) -> dict[Topic, tuple[str, ...]]:

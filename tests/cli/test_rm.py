@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -65,6 +66,16 @@ def test_several_runs(run: Path) -> None:
 
     assert call("rm", str(run.with_name("other")), "--yes").exit_code == 0
     assert not run.with_name("other").exists()
+
+
+def test_several_runs_of_which_one_is_refused(run: Path) -> None:
+    """Those that were deleted before it are named: here, the second one was inside of the first."""
+    inner = record(run / "inner", Shape(project="p", name="inner", steps=2))
+    done = call("rm", str(run), str(inner), "--yes")
+
+    assert done.exit_code == 1
+    assert re.search(rf"^deleted 1 run, [^:]+: {run}$", done.stdout, re.MULTILINE)
+    assert str(inner) in done.stderr
 
 
 def test_links_in_a_run(run: Path, tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ def test_verbs_that_need_no_extra(verb: str, recorded: Path) -> None:
     ("verb", "extra"),
     [
         *((verb, "look") for verb in ("top --once", "report", "samples", "why", "export newest --to csv")),
+        *((verb, "look") for verb in ("ls --where loss:best=1", "ls --sort nothing", "ls --columns cost")),
         *(("mcp .", "mcp"), ("demo", "demo")),
     ],
 )

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 import otel_rl
 from otel_rl.cli import main
 from otel_rl.export import Item, Params, Row
-from otel_rl.look.insight.run_values import RunValues, in_order
+from otel_rl.look.insight.run_values import RunValues, chosen, in_order
 from otel_rl.look.insight.selection import RunColumn, column_of
 from otel_rl.look.terminal.listing import runs_below
 from otel_rl.recorder.archive.writer import ArchiveWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 _AT = 1_790_000_100_000_000_000
 _S = 1_000_000_000
@@ -32,19 +38,31 @@ RUNS: dict[str, tuple[dict[str, Any], list[float]]] = {
 def runs() -> Path:
     """Return a directory with three runs."""
     for number, (name, (parameters, rewards)) in enumerate(RUNS.items()):
-        place = Path("runs/p", name).absolute()
-        place.mkdir(parents=True)
-        (place / "run.json").write_text(json.dumps({"id": name * 8, "project": "p", "name": name}))
-        writer = ArchiveWriter(place / "archive" / "local", 1 << 60)
         began = _AT - (9 - number) * _S
         items: list[Item] = [Params(began, {"optimizer.lr": 9.0} if "optimizer.lr" in parameters else {})]
         items.append(Params(began + 1, parameters))
         for step, reward in enumerate(rewards):
             items.append(Row(step, began + step, {"reward": reward, "odd": -reward}))
-        for item in items:
-            writer.add(item)
-        writer.save(seals=True)
+        recorded(name, items)
     return Path("runs")
+
+
+def recorded(name: str, items: Iterable[Item]) -> Path:
+    """Write a run."""
+    place = Path("runs/p", name).absolute()
+    place.mkdir(parents=True)
+    (place / "run.json").write_text(json.dumps({"id": name * 8, "project": "p", "name": name}))
+    writer = ArchiveWriter(place / "archive" / "local", 1 << 60)
+    for item in items:
+        writer.add(item)
+    writer.save(seals=True)
+    return place
+
+
+def rows(values_of: Mapping[str, Sequence[float]]) -> list[Row]:
+    """Return rows with values of metrics, one for each step."""
+    steps = zip(*values_of.values(), strict=True)
+    return [Row(step, _AT + step, dict(zip(values_of, of_step, strict=True))) for step, of_step in enumerate(steps)]
 
 
 def ls(*arguments: str) -> list[dict[str, Any]]:
@@ -77,12 +95,70 @@ def test_parameters() -> None:
 
 
 def test_metrics() -> None:
-    """Values that are not finite count nowhere."""
+    """Values that are not finite count in no aggregate."""
     assert values("a", "reward", "reward:last", "reward:best", "reward:min") == [0.5, 0.5, 0.9, 0.1]
     assert values("b", "reward", "reward:max", "reward:mean1", "reward:mean9") == pytest.approx([0.7, 0.7, 0.7, 0.45])
     assert values("c", "reward", "reward:best", "odd:max") == [None, None, None]
     every = otel_rl.open_run("runs/p/a").rows("reward")["value"]
     assert values("a", "reward:mean2") == pytest.approx([float(np.mean(every[-2:]))])
+
+
+def test_a_last_value_that_is_not_finite() -> None:
+    """It is none, as in `metrics`: it meets no comparison, and comes last."""
+    recorded("nan", rows({"loss": [1.0, math.nan], "odd": [2.0, math.inf]}))
+    recorded("well", rows({"loss": [3.0, 2.0], "odd": [1.0, 3.0]}))
+
+    assert values("nan", "loss", "loss:last", "odd", "loss:best", "odd:max") == [None, None, None, 1.0, 2.0]
+    assert [run["name"] for run in ls("--where", "loss<9")] == ["well"]
+    assert [run["name"] for run in ls("--where", "odd<9 odd>0")] == ["well"]
+    for sort in ("loss", "-loss", "odd"):
+        assert [run["name"] for run in ls("--sort", sort) if run["name"] in ("nan", "well")] == ["well", "nan"]
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        ("loss", ["low", "high"]),
+        ("actor/pg_loss", ["low", "high"]),
+        ("-actor/pg_loss", ["high", "low"]),
+        ("actor/pg_loss:max", ["low", "high"]),
+        ("critic/rewards/mean:min", ["high", "low"]),
+        ("odd", ["high", "low"]),
+        ("odd:min", ["low", "high"]),
+    ],
+)
+def test_the_best_first(sort: str, order: list[str]) -> None:
+    """The direction is that of the topic, whatever a framework calls the metric; without a topic, the largest."""
+    for name, value in (("low", 1.0), ("high", 2.0)):
+        recorded(name, rows({"actor/pg_loss": [value], "critic/rewards/mean": [value], "odd": [value]}))
+
+    assert [run["name"] for run in ls("--sort", sort) if run["name"] in order] == order
+
+
+def test_the_last_steps() -> None:
+    """The mean is of the last steps of the run, however few of them have a value."""
+    every = rows({"reward": [0.0] * 6})
+    recorded("rare", [row if row.step % 3 else replace(row, values={"reward": 0.0, "rare": row.step}) for row in every])
+
+    assert values("rare", "rare:mean3", "rare:mean2", "rare:mean6") == [3.0, None, 1.5]
+
+
+def test_a_run_that_is_deleted_while_it_is_listed() -> None:
+    """It has no value, and the others are listed."""
+    every = [RunValues(run, _AT) for run in runs_below([Path("runs")], _AT)]
+    shutil.rmtree("runs/p/a")
+    known = chosen(every, "-name=x", "odd:max", ["odd:max", "cost"])
+
+    assert [run.run.name for run in known.runs] == ["b", "a", "c"]
+    assert [known.runs[1].value(column) for column in known.columns] == [None, None]
+
+
+def test_archived_runs() -> None:
+    """They are left out, whatever the conditions are, unless they are asked for."""
+    Path("runs/p/a/marks.json").write_text('{"archived": true}')
+
+    assert [run["name"] for run in ls("--where", "tag:archived")] == []
+    assert [run["name"] for run in ls("--where", "tag:archived", "--all")] == ["a"]
 
 
 def test_the_best_of_an_unknown_metric() -> None:

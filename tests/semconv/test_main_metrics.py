@@ -30,6 +30,15 @@ _NAMES = {
 }
 
 
+def test_the_best_value() -> None:
+    """It is that of the topic, under any name; an entropy has none."""
+    main = MainMetrics(["actor/pg_loss", "critic/rewards/mean", "actor/entropy"], "verl")
+
+    assert [main.best(name) for name in ("actor/pg_loss", "critic/rewards/mean", "actor/entropy", "x")] == [
+        *("lowest", "highest", "", "")
+    ]
+
+
 @pytest.mark.parametrize("framework", sorted(_NAMES))
 def test_main_metrics_of_a_framework(framework: str) -> None:
     """They are found under its own names, in the order of screens, among others; without its name, too."""

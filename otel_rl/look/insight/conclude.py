@@ -26,7 +26,7 @@ from otel_rl.look.insight.findings.straggler import straggler
 from otel_rl.look.insight.findings.texts import texts
 from otel_rl.look.insight.findings.time_spent import time_spent
 from otel_rl.look.insight.findings.waits import waits
-from otel_rl.look.insight.goodput import goodput_of
+from otel_rl.look.insight.goodput import attempt_times, goodput_of
 from otel_rl.look.insight.phases import phase_times, shares_of
 from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.insight.state import extent_of, standing
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from otel_rl.look.insight.facts import PhaseShare
     from otel_rl.look.insight.shifts import Shift
     from otel_rl.look.reader.runs import RunReader
+    from otel_rl.recorder.facts.goodput import AttemptTime
     from otel_rl.recorder.facts.outcome import RunExtent
     from otel_rl.recorder.facts.standing import Standing
 
@@ -76,13 +77,15 @@ class _Basis:
 
     @cached_property
     def goodput(self) -> dict[str, float]:
-        return goodput_of(self.recorded, self.standing, self.extent, self.shares)
+        return goodput_of(self.recorded, self.attempts.values(), self.shares)
 
-    def cost(self, price: float | None = None) -> Cost:
-        """Return the cost; `price` is that of an hour of a GPU, in place of the run's own."""
-        is_open = goes_on(self.standing.state)
-        until = self.recorded.at_unix_nano if is_open else self.extent.last_unix_nano
-        return cost_of(self.recorded, self.goodput, until, price)
+    @cached_property
+    def attempts(self) -> dict[int, AttemptTime]:
+        return attempt_times(self.recorded, self.standing, self.extent)
+
+    @property
+    def cost(self) -> Cost:
+        return cost_of(self.recorded, self.attempts, self.goodput)
 
     @cached_property
     def stragglers(self) -> list[Finding]:
@@ -119,24 +122,29 @@ def facts_of(run: RunReader, *, at_unix_nano: int | None = None) -> Facts:
         run: The reader, of `otel_rl.open_run`.
         at_unix_nano: The time by which "live" and "hung" are decided; now by default.
     """
-    basis = _Basis(RecordedRun(run, at_unix_nano))
+    return facts_of_recorded(RecordedRun(run, at_unix_nano))
+
+
+def facts_of_recorded(recorded: RecordedRun) -> Facts:
+    """Return the facts of a run of which something may have been read already."""
+    basis = _Basis(recorded)
     if basis.recorded.steps is None:
         findings = ordered(_findings(basis, _WITHOUT_STEPS))
-        return Facts(summary=basis.summary, findings=findings, cost=basis.cost())
+        return Facts(summary=basis.summary, findings=findings, cost=basis.cost)
     findings = ordered(_dated(basis.recorded, _findings(basis, _FINDINGS)))
     return Facts(
         summary=basis.summary,
         findings=findings,
         shares=basis.shares,
         goodput=basis.goodput,
-        cost=basis.cost(),
+        cost=basis.cost,
         metrics=basis.recorded.main.names,
     )
 
 
-def cost_of_run(recorded: RecordedRun, price: float | None = None) -> Cost:
-    """Return the cost of a run, without its other facts; `price` is that of an hour of a GPU."""
-    return _Basis(recorded).cost(price)
+def cost_of_run(recorded: RecordedRun) -> Cost:
+    """Return the cost of a run, without its other facts."""
+    return _Basis(recorded).cost
 
 
 def _summarized(recorded: RecordedRun, standing: Standing, extent: RunExtent, change: Shift | None) -> Summary:

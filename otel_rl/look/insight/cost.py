@@ -15,55 +15,49 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_rl.look.insight.recorded import RecordedRun
+    from otel_rl.recorder.facts.goodput import AttemptTime
 
 _NS_PER_HOUR = 3.6e12
 _WASTED = (HUNG, "repeated", "end")
 """Parts of the wall time of a run whose work is lost: hangs, repeated steps, and the end of an attempt that broke."""
 
 
-def cost_of(
-    recorded: RecordedRun, goodput: Mapping[str, float], until_unix_nano: int, price: float | None = None
-) -> Cost:
+def cost_of(recorded: RecordedRun, attempts: Mapping[int, AttemptTime], goodput: Mapping[str, float]) -> Cost:
     """Return the cost of a run.
 
     Args:
         recorded: The run.
+        attempts: The times of its attempts.
         goodput: The parts of its wall time, none if they are unknown.
-        until_unix_nano: When its last attempt ended, or the time if it goes on.
-        price: The price of an hour of a GPU, in place of the run's own.
     """
-    hours = _gpu_hours(recorded, until_unix_nano)
-    price = _price_in(recorded.manifest) if price is None else price
     in_attempts = 1 - goodput.get("down", 0.0)
     wasted = sum(goodput.get(part, 0.0) for part in _WASTED)
     return Cost(
-        gpu_hours=hours,
+        gpu_hours=_gpu_hours(recorded, attempts),
         wasted_share=wasted / in_attempts if goodput and in_attempts > 0 else None,
         tokens=_tokens(recorded),
-        cost_per_gpu_hour=price,
-        money=None if hours is None or price is None else hours * price,
-    )
+    ).repriced(_price_in(recorded.manifest))
 
 
-def _gpu_hours(recorded: RecordedRun, until_unix_nano: int) -> float | None:
-    """Return the sum over attempts of the GPUs of the ranks times the wall time; `None` if a rank does not say."""
-    query = """SELECT attempt, started_unix_nano, coalesce(ended_unix_nano, 0), devices FROM attempts
-        WHERE coalesce(role, '') = ''"""
-    began: dict[int, int] = {}
-    ended: dict[int, int] = defaultdict(int)
-    gpus: dict[int, int] = defaultdict(int)
-    for attempt, started, over, devices in lines_of(recorded.run.sql(query)):
-        names = json.loads(devices) if devices else []
-        if not names:
+def _gpu_hours(recorded: RecordedRun, attempts: Mapping[int, AttemptTime]) -> float | None:
+    """Return the sum over attempts of the GPUs of the ranks times the wall time; `None` if it is unknown."""
+    # A rank that came back has a line for each of its processes: the last one that saw GPUs is valid.
+    query = """SELECT attempt, arg_max(host, started_unix_nano) AS host,
+            arg_max(nullif(devices, '[]'), started_unix_nano) AS devices
+        FROM attempts WHERE coalesce(role, '') = '' GROUP BY attempt, rank ORDER BY attempt, rank"""
+    of_hosts: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for attempt, host, devices in lines_of(recorded.run.sql(query)):
+        of_hosts[attempt][host].append(len(json.loads(devices)) if devices else 0)
+    hours = []
+    for attempt, hosts in of_hosts.items():
+        time, gpus = attempts[attempt], [count for counts in hosts.values() for count in counts]
+        if 0 in gpus and time.first_step is None:
+            continue  # it ended before a GPU was seen
+        # A rank that lists several may list those of the others on its machine: names do not tell.
+        if 0 in gpus or any(len(counts) > 1 and max(counts) > 1 for counts in hosts.values()):
             return None
-        began[attempt] = min(started, began.get(attempt, started))
-        ended[attempt] = max(over, ended[attempt])
-        gpus[attempt] += len(names)
-    if not began:
-        return None
-    last = max(began)
-    ended[last] = max(ended[last], until_unix_nano)
-    return sum(gpus[attempt] * max(0, ended[attempt] - began[attempt]) for attempt in began) / _NS_PER_HOUR
+        hours.append(sum(gpus) * max(0, time.ended - time.began) / _NS_PER_HOUR)
+    return sum(hours) if hours else None
 
 
 def _tokens(recorded: RecordedRun) -> int | None:

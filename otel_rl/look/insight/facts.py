@@ -6,6 +6,7 @@ from html import escape
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from otel_rl.recorder.facts.order import Severity
 from otel_rl.recorder.facts.states import State, Sure
@@ -107,11 +108,18 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of a run. GPUs are those of trainer ranks; inference servers and other roles are not counted."""
 
-    gpu_hours: float | None = None  # hours of the GPUs of the trainer's ranks; `None` if their GPUs are unknown
+    gpu_hours: float | None = None
+    """Hours of the GPUs of the trainer's ranks, without attempts that had no whole step before a GPU was seen; `None`
+    if GPUs are unknown, also if ranks of one machine list several each and may share them."""
     wasted_share: float | None = None  # the share of it that hung, was repeated, or lost; `None` if it is unknown
     tokens: int | None = None  # tokens of trajectories of all attempts; `None` if they were not recorded
     cost_per_gpu_hour: float | None = None  # the price of an hour of a GPU; `None` if it is not set
     money: float | None = None  # the price of the hours; `None` if one of both is unknown
+
+    def repriced(self, price: float | None) -> Cost:
+        """Return it at a price of an hour of a GPU."""
+        money = None if self.gpu_hours is None or price is None else self.gpu_hours * price
+        return replace(self, cost_per_gpu_hour=price, money=money)
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

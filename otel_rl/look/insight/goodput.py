@@ -11,11 +11,12 @@ from otel_rl.look.insight.phases import by_category
 from otel_rl.look.insight.step_rows import WHOLE, late_seconds, step_rows
 from otel_rl.look.reader.result import lines_of
 from otel_rl.recorder.facts import goodput as rule
+from otel_rl.recorder.facts.goodput import AttemptTime
 from otel_rl.recorder.facts.states import goes_on
 from otel_rl.recorder.facts.step_time import times
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from otel_rl.look.insight.facts import PhaseShare
     from otel_rl.look.insight.recorded import RecordedRun
@@ -29,15 +30,17 @@ _StepsOfAttempt = tuple[int, int, int]
 
 
 def goodput_of(
-    recorded: RecordedRun, standing: Standing, extent: RunExtent, shares: Sequence[PhaseShare]
+    recorded: RecordedRun, attempts: Iterable[AttemptTime], shares: Sequence[PhaseShare]
 ) -> dict[str, float]:
     """Return the parts of the wall time of a run, which sum to 1; none if no phase says what steps are spent on."""
-    if recorded.steps is None:
-        return {}
+    return {} if recorded.steps is None else rule.goodput([*attempts], recorded.hung, by_category(shares))
+
+
+def attempt_times(recorded: RecordedRun, standing: Standing, extent: RunExtent) -> dict[int, AttemptTime]:
+    """Return the times of each attempt by its number; one without a recorded end lasts until its last whole step."""
     of_steps = _steps_of_rows if recorded.lacks_spans else _steps
     every = of_steps(recorded.every)
     valid = of_steps(recorded.run) if len(every) > 1 else every
-    last = max(every, default=0)
     is_open = goes_on(standing.state)
     started: dict[int, int] = {}
     ended: dict[int, int] = defaultdict(int)
@@ -45,7 +48,8 @@ def goodput_of(
         if not member.role:
             started[member.attempt] = min(member.started_unix_nano, started.get(member.attempt, 1 << 62))
             ended[member.attempt] = max(member.ended_unix_nano or 0, ended[member.attempt])
-    attempts = []
+    attempts = {}
+    last = max({*started, *every}, default=0)
     for attempt in sorted({*started, *every}):
         first, until, in_all = every.get(attempt, (None, 0, 0))
         in_steps = valid.get(attempt, (0, 0, 0))[2]
@@ -55,8 +59,8 @@ def goodput_of(
         if attempt == last:
             end = recorded.at_unix_nano if is_open else max(end, extent.last_unix_nano)
             after = "open" if is_open else "between" if standing.state == "finished" else "end"
-        attempts.append(rule.AttemptTime(began, end, first, until, in_steps, max(0, in_all - in_steps), after))
-    return rule.goodput(attempts, recorded.hung, by_category(shares))
+        attempts[attempt] = AttemptTime(began, end, first, until, in_steps, max(0, in_all - in_steps), after)
+    return attempts
 
 
 def _steps(run: RunReader) -> Mapping[int, _StepsOfAttempt]:

@@ -329,12 +329,12 @@ class RecordedRun:
             self.load(wanted)
         return self._series[name]
 
-    def recent_mean(self, name: str) -> float:
-        """Return the mean of a metric over the last 200 steps; NaN if the run has none, or few values."""
+    def recent_mean(self, name: str, count: int = RECENT_MEANS, least: int = _LEAST_STEPS) -> float:
+        """Return the mean of a metric over the last steps; NaN if the run has none, or fewer values than the least."""
         series = self.series(name).finite
-        if len(series.steps) < _LEAST_STEPS or self.steps is None:
+        if len(series.steps) < least or self.steps is None:
             return math.nan
-        return series.between(self.steps.last - RECENT_MEANS + 1, self.steps.last).mean
+        return series.between(self.steps.last - count + 1, self.steps.last).mean
 
     def load(self, names: Iterable[str]) -> None:
         """Read the values of several metrics at once."""

@@ -5,31 +5,30 @@ from __future__ import annotations
 import math
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from otel_rl.export import Params
-from otel_rl.look.insight.selection import RunTexts
+from otel_rl.look.insight.selection import RunTexts, SelectionError, column_of, selection_of
 from otel_rl.recorder.archive import files
 from otel_rl.recorder.archive.runs import machines
 from otel_rl.recorder.archive.tables import PARAMETERS
 from otel_rl.recorder.archive.writer import read
 from otel_rl.recorder.directory.parts import ARCHIVE
-from otel_rl.semconv.main_metrics import MainMetrics, Topic, entries
+from otel_rl.semconv.main_metrics import MainMetrics, Topic, best_of, entries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
-    from otel_rl.look.insight.facts import Cost
+    from otel_rl.look.insight.facts import Cost, Facts
     from otel_rl.look.insight.recorded import RecordedRun
     from otel_rl.look.insight.selection import RunColumn, Value
-    from otel_rl.look.insight.series import Series
     from otel_rl.recorder.archive.present import RunPresent
+    from otel_rl.semconv.main_metrics import Best
 
 _NS = 1e9
 _TOPICS: Mapping[str, Topic] = {entry.topic: entry.topic for entry in entries()}
-_HIGHEST: tuple[Topic, ...] = ("reward", "reward_components", "evaluation", "tokens_per_second", "goodput")
-_LOWEST: tuple[Topic, ...] = ("loss", "kl", "step_time", "truncated", "no_signal", "memory_peak", "staleness")
-"""The metrics whose best value is the highest and the lowest one."""
 
 
 class RunValues:
@@ -61,19 +60,37 @@ class RunValues:
         A parameter is also meant by the end of its name behind a point, if it is the only one with this end.
 
         Raises:
-            ValueError: It is unknown which value of the metric is the best.
+            SelectionError: It is unknown which value of the metric is the best.
         """
-        if not column.aggregate:
-            if column.name in OF_RUN:
-                return OF_RUN[column.name](self.run, self._at)
-            if column.name in OF_COST:
-                return OF_COST[column.name](self._cost)
-            if column.name in self.parameters:
-                return self.parameters[column.name]
-            same = [key for key in self.parameters if key.endswith(f".{column.name}")]
-            if len(same) == 1:
-                return self.parameters[same[0]]
-        return self._metric(column)
+        try:
+            if not column.aggregate:
+                if column.name in OF_RUN:
+                    return OF_RUN[column.name](self.run, self._at)
+                if column.name in OF_COST:
+                    return OF_COST[column.name](self._cost)
+                if name := self._parameter(column.name):
+                    return self.parameters[name]
+            return self._metric(column)
+        except OSError:  # somebody may delete a run that is listed
+            return None
+
+    def best(self, column: RunColumn) -> Best:
+        """Return which value of a column that the run has is the best; empty if it is unknown."""
+        is_own = not column.aggregate and column.name in (*OF_RUN, *OF_COST)
+        if not column.aggregate and not is_own and self._parameter(column.name):
+            return ""
+        if column.name in _TOPICS:
+            return best_of(_TOPICS[column.name])
+        if is_own:
+            return "lowest" if column.name == "seen" else ""
+        last = self._last_values
+        main = _main_of(tuple(last)) if column.name in last else self._recorded.main
+        return main.best(column.name)
+
+    def _parameter(self, name: str) -> str:
+        """Return the whole name of the parameter that is meant; empty without one."""
+        same = [key for key in self.parameters if key.endswith(f".{name}")]
+        return name if name in self.parameters else same[0] if len(same) == 1 else ""
 
     @cached_property
     def parameters(self) -> Mapping[str, Value]:
@@ -88,22 +105,38 @@ class RunValues:
             known.update(item.values)
         return known
 
+    @property
+    def _last_values(self) -> Mapping[str, float | None]:
+        """The last values of the main metrics; `None` is one that is not finite."""
+        return {curve.name: curve.points[-1][1] for curve in self.run.progress.curves if curve.points}
+
     def _metric(self, column: RunColumn) -> Value:
-        points = {curve.name: curve.points for curve in self.run.progress.curves if curve.points}
-        name = column.name if column.name in points else _name_of(column.name, tuple(points))
-        if name in points and column.aggregate in ("", "last") and (last := points[name][-1][1]) is not None:
-            return last
+        last = self._last_values
+        if column.aggregate in ("", "last") and (name := _name_in(_main_of(tuple(last)), column, last)):
+            return last[name]
         recorded = self._recorded
-        name = column.name
-        if name not in recorded.names and name in _TOPICS:
-            name = recorded.main.name(_TOPICS[name])
-        return _aggregated(recorded.series(name).finite, column, _topics_of(recorded.main, name))
+        return _aggregated(recorded, _name_in(recorded.main, column, recorded.names), column)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """All facts of the run.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        from otel_rl.look.insight.conclude import facts_of_recorded
+
+        facts = facts_of_recorded(self._recorded)
+        return facts if self._price is None else replace(facts, cost=facts.cost.repriced(self._price))
 
     @cached_property
     def _cost(self) -> Cost:
         from otel_rl.look.insight.conclude import cost_of_run
 
-        return cost_of_run(self._recorded, self._price)
+        if "facts" in self.__dict__:
+            return self.facts.cost
+        cost = cost_of_run(self._recorded)
+        return cost if self._price is None else cost.repriced(self._price)
 
     @cached_property
     def _recorded(self) -> RecordedRun:
@@ -137,13 +170,14 @@ def in_order(runs: Sequence[RunValues], column: RunColumn, *, reverse: bool = Fa
     """Return runs by a value, the best, latest, or largest number first, texts by the alphabet; those without it last.
 
     Raises:
-        ValueError: It is unknown which value of the metric is the best.
+        SelectionError: It is unknown which value of the metric is the best.
     """
     values = [(run, run.value(column)) for run in runs]
     numbers = [(run, float(value)) for run, value in values if isinstance(value, int | float)]
     numbers = [(run, value) for run, value in numbers if not math.isnan(value)]
     texts = [(run, value) for run, value in values if isinstance(value, str)]
-    is_ascending = column.name in ("seen", *_LOWEST) or column.aggregate == "min"
+    best = next(filter(None, (run.best(column) for run, _ in numbers)), "")
+    is_ascending = best == "lowest" or (not best and column.aggregate == "min")
     numbers.sort(key=lambda known: known[1], reverse=is_ascending == reverse)
     texts.sort(key=lambda known: known[1].casefold(), reverse=reverse)
     sorted_runs = [run for run, _ in (*numbers, *texts)]
@@ -151,34 +185,73 @@ def in_order(runs: Sequence[RunValues], column: RunColumn, *, reverse: bool = Fa
     return [*sorted_runs, *(run for run in runs if id(run) not in known)]
 
 
+class ChosenValues(NamedTuple):
+    """The runs that somebody asks for."""
+
+    runs: list[RunValues]  # the runs, in order
+    columns: tuple[RunColumn, ...]  # the further columns
+    order: RunColumn | None  # the column by which they are sorted; `None` if they are as they were
+
+
+def chosen(
+    runs: Iterable[RunValues],
+    where: str = "",
+    sort: str = "",
+    columns: Iterable[str] = (),
+    *,
+    with_archived: bool = False,
+) -> ChosenValues:
+    """Return the runs that a list shows, for all screens.
+
+    Args:
+        runs: The runs.
+        where: The conditions that they meet.
+        sort: The column by which they are sorted, behind a minus in the other order; as they are without one.
+        columns: Further columns.
+        with_archived: If true, archived runs are shown too.
+
+    Raises:
+        SelectionError: One of the texts cannot be read.
+    """
+    selection, wanted = selection_of(where), tuple(map(column_of, columns))
+    order = column_of(sort.removeprefix("-")) if sort else None
+    shown = (run for run in runs if with_archived or not run.run.marks.archived)
+    some = [run for run in shown if selection.admits(run.texts, run.value)]
+    ordered = some if order is None else in_order(some, order, reverse=sort.startswith("-"))
+    return ChosenValues(ordered, wanted, order)
+
+
 @lru_cache(1024)
-def _name_of(topic: str, names: tuple[str, ...]) -> str:
-    """Return which of the names of a run is that of a topic; empty without one."""
-    return MainMetrics(names).name(_TOPICS[topic]) if topic in _TOPICS else ""
+def _main_of(names: tuple[str, ...]) -> MainMetrics:
+    return MainMetrics(names)
 
 
-def _topics_of(main: MainMetrics, name: str) -> list[Topic]:
-    return [topic for topic, names in main.by_topic.items() if name in names]
+def _name_in(main: MainMetrics, column: RunColumn, names: Container[str]) -> str:
+    """Return which of the names of a run is meant, itself or by its topic; empty without one."""
+    if column.name in names:
+        return column.name
+    return main.name(_TOPICS[column.name]) if column.name in _TOPICS else ""
 
 
-def _aggregated(series: Series, column: RunColumn, topics: Sequence[Topic]) -> Value:
-    """Return a value of a series of finite values."""
-    if not series:
+def _aggregated(recorded: RecordedRun, name: str, column: RunColumn) -> Value:
+    """Return a value of a metric; `None` if it is not finite."""
+    series = recorded.series(name)
+    values = series.finite.values
+    if not len(values):
         return None
-    values = series.values
     match column.aggregate:
         case "min":
-            return float(values.min())
+            value = values.min()
         case "max":
-            return float(values.max())
+            value = values.max()
         case "mean":
-            return float(values[-column.steps :].mean())
-        case "best" if any(topic in _HIGHEST for topic in topics):
-            return float(values.max())
-        case "best" if any(topic in _LOWEST for topic in topics):
-            return float(values.min())
+            value = recorded.recent_mean(name, column.steps, least=1)
         case "best":
-            name = column.name
-            raise ValueError(f"which value of {name} is the best is unknown: give {name}:max or {name}:min")
+            best = recorded.main.best(name)
+            if not best:
+                asked = column.name
+                raise SelectionError(f"which value of {asked} is the best is unknown: give {asked}:max or {asked}:min")
+            value = values.max() if best == "highest" else values.min()
         case _:
-            return float(values[-1])
+            value = series.values[-1]
+    return float(value) if math.isfinite(value) else None

@@ -26,7 +26,8 @@ _MOST_CHARACTERS, _MOST_CONDITIONS = 4_000, 64
 _TERM = re.compile(r'(?P<refused>-?)(?:"(?P<quoted>[^"]*)"|(?P<plain>(?:[^\s"]|"[^"]*")+))(?=\s|\Z)|(?P<rest>\S.*)')
 _COMPARED = re.compile(r'(?P<name>[^<>=!"]+?)(?P<sign>>=|<=|!=|==|>|<|=)(?P<value>"[^"]*"|[^<>=!"]*)')
 _AGGREGATE = re.compile(r"(?P<name>.+):(?:(?P<plain>last|best|min|max)|mean(?P<count>[1-9][0-9]{0,8}))")
-_NUMBER = re.compile(r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?P<unit>%|ms|s|min|h|d)?")
+_NUMBER = re.compile(r"(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(?P<unit>%|ms|s|min|h|d)?")
+_LABEL = re.compile(r'(?:"[^"]*"|[^",])+')
 _UNITS = {"%": 0.01, "ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _ORDERED: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
@@ -34,6 +35,10 @@ _ORDERED: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
+
+
+class SelectionError(ValueError):
+    """A text that is not of the language, or asks for a value that nobody can name."""
 
 
 class RunColumn(NamedTuple):
@@ -75,7 +80,8 @@ class Labels(NamedTuple):
     refused: bool = False  # if true, the run must have none of them
 
     def __str__(self) -> str:
-        return f"{_minus(self.refused)}{self.key}:{','.join(self.labels)}"
+        labels = ",".join(f'"{label}"' for label in self.labels)
+        return f"{_minus(self.refused)}{self.key}:{labels}"
 
 
 class Compared(NamedTuple):
@@ -121,19 +127,19 @@ def selection_of(text: str) -> Selection:
     """Return the choice that a text describes.
 
     Raises:
-        ValueError: It has an unknown word before a colon, a comparison without a number, or is too long.
+        SelectionError: It has an unknown word before a colon, a comparison without a number, or is too long.
     """
     if len(text) > _MOST_CHARACTERS:
-        raise ValueError(f"a selection has at most {_MOST_CHARACTERS:,} characters")
+        raise SelectionError(f"a selection has at most {_MOST_CHARACTERS:,} characters")
     conditions: list[Condition] = []
     for term in _TERM.finditer(text):
         if term["rest"]:
-            raise ValueError(f"a quotation mark is missing in {term['rest']}")
+            raise SelectionError(f"a quotation mark is missing in {term['rest']}")
         refused = bool(term["refused"])
         condition = Words(term["quoted"]) if term["plain"] is None else _condition(term["plain"])
         conditions.append(condition._replace(refused=refused))
     if len(conditions) > _MOST_CONDITIONS:
-        raise ValueError(f"a selection has at most {_MOST_CONDITIONS} conditions")
+        raise SelectionError(f"a selection has at most {_MOST_CONDITIONS} conditions")
     return Selection(tuple(conditions))
 
 
@@ -141,11 +147,11 @@ def column_of(text: str) -> RunColumn:
     """Return the column that a text names.
 
     Raises:
-        ValueError: It is empty.
+        SelectionError: It is empty.
     """
     name = text.strip()
     if not name:
-        raise ValueError("a column needs a name")
+        raise SelectionError("a column needs a name")
     if (known := _AGGREGATE.fullmatch(name)) is None:
         return RunColumn(name)
     if known["plain"]:
@@ -158,20 +164,22 @@ def _condition(text: str) -> Condition:
         value = compared["value"].strip('"')
         number = _number(value)
         if number is None and (compared["sign"] in _ORDERED or not value):
-            raise ValueError(f"{text!r} needs a number behind {compared['sign']}")
+            raise SelectionError(f"{text!r} needs a number behind {compared['sign']}")
         return Compared(column_of(compared["name"]), compared["sign"].replace("==", "="), value, number)
     if '"' not in text and any(sign in text for sign in "<>="):
-        raise ValueError(f"{text!r} is not a comparison such as lr>1e-6; quote a text that has one of < > =")
+        raise SelectionError(f"{text!r} is not a comparison such as lr>1e-6; quote a text that has one of < > =")
     key, colon, labels = text.partition(":")
-    if not colon or '"' in text:
+    if not colon or '"' in key:
         return Words(text.replace('"', ""))
     if key not in get_args(Key):
-        raise ValueError(f"unknown {key}: in {text!r}, a text with a colon is quoted{meant(key, get_args(Key))}")
-    wanted = tuple(label for label in labels.split(",") if label)
-    if key == "state" and (unknown := sorted({*wanted} - {*get_args(State)})):
-        raise ValueError(f"unknown state {unknown[0]!r}: must be one of {', '.join(get_args(State))}")
+        raise SelectionError(f"unknown {key}: in {text!r}, a text with a colon is quoted{meant(key, get_args(Key))}")
+    wanted = tuple(filter(None, (label.replace('"', "") for label in _LABEL.findall(labels))))
+    states = get_args(State)
+    unknown = [label for label in wanted if not any(_matches(state, label) for state in states)]
+    if key == "state" and unknown:
+        raise SelectionError(f"unknown state {unknown[0]!r}: must be one of {', '.join(states)}")
     if not wanted:
-        raise ValueError(f"{text!r} needs a {key} behind the colon")
+        raise SelectionError(f"{text!r} needs a {key} behind the colon")
     return Labels(key, wanted)  # type: ignore[arg-type] # checked above
 
 
@@ -190,14 +198,17 @@ def _has(condition: Words | Labels, run: RunTexts) -> bool:
         "tag": run.tags,
         "host": run.hosts,
     }
-    globs = [label.casefold() for label in condition.labels]
-    return any(fnmatchcase(label.casefold(), glob) for label in labels[condition.key] for glob in globs)
+    return any(_matches(label, glob) for label in labels[condition.key] for glob in condition.labels)
+
+
+def _matches(label: str, glob: str) -> bool:
+    return fnmatchcase(label.casefold(), glob.casefold())
 
 
 def _holds(condition: Compared, value: Value) -> bool:
-    if value is None:
-        return False
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return False
     if condition.sign in _ORDERED:
         number = condition.number
         return is_number and number is not None and _ORDERED[condition.sign](float(value), number)

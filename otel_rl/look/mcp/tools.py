@@ -17,8 +17,7 @@ from otel_rl.look.insight.compare.columns import compare_each
 from otel_rl.look.insight.compare.comparison import Comparison
 from otel_rl.look.insight.compare.conclude import compare as concluded_difference
 from otel_rl.look.insight.compare.gates import gates_of
-from otel_rl.look.insight.run_values import RunValues
-from otel_rl.look.insight.selection import selection_of
+from otel_rl.look.insight.run_values import RunValues, chosen
 from otel_rl.look.insight.why.answer import Why
 from otel_rl.look.insight.why.of_run import why as concluded_reasons
 from otel_rl.look.mcp.lines import MOST_LINES, Lines, lines_of
@@ -57,18 +56,19 @@ class Tools:
             str,
             Field(
                 description="Conditions, all of which hold: a text in the project, name, id, tags, notes or path;"
-                " `state:hung`, `project:math`, `tag:good`; `lr>1e-6`, `reward:best>0.5`. Archived runs need one."
+                " `state:hung`, `project:math`, `tag:good`; `lr>1e-6`, `reward:best>0.5`."
             ),
         ] = "",
+        *,
+        archived: Annotated[bool, Field(description="If true, archived runs are listed too.")] = False,
     ) -> Listing:
         """List the training runs, the most recent first: verdict, state, steps, and the main metrics."""
         at = time.time_ns()
         every = [run for run in runs_below([self._root], at) if self._is_inside(Path(run.path))]
-        selection = selection_of(text)
-        values = (RunValues(run, at) for run in every if text or not run.marks.archived)
-        wanted = [one.run for one in values if selection.admits(one.texts, one.value)]
-        facts = facts_by_path(wanted, at)
-        return Listing(runs=tuple(listed(run, facts.get(run.path)) for run in agreeing(wanted, facts, at)))
+        some = chosen((RunValues(run, at) for run in every), text, with_archived=archived).runs
+        facts = facts_by_path(some)
+        runs = agreeing((values.run for values in some), facts, at)
+        return Listing(runs=tuple(listed(run, facts.get(run.path)) for run in runs))
 
     def status(self, run: Run = NEWEST) -> RunStatus:
         """Say how a run stands: its state, open phases of each rank, the findings with advice, and where time went.

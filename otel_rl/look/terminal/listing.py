@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from otel_rl.cli.lines import Line
     from otel_rl.look.insight import Facts
+    from otel_rl.look.insight.run_values import RunValues
     from otel_rl.recorder.archive.now import Curve
     from otel_rl.recorder.archive.present import RunPresent
     from otel_rl.recorder.archive.runs import Place
@@ -101,25 +102,24 @@ def _read(place: Place, at: int) -> RunPresent:
     return present_of_archive(place, at)
 
 
-def facts_by_path(runs: Iterable[RunPresent], at: int, most_seconds: float = _FACTS_S) -> dict[str, Facts]:
+def facts_by_path(runs: Iterable[RunValues], most_seconds: float = _FACTS_S) -> dict[str, Facts]:
     """Return the facts of runs by their paths, of as many as there is time for.
 
     There are none if the packages that read archives are not installed.
     """
     read: dict[str, Facts] = {}
     try:
-        from otel_rl.look.insight import facts_of
-        from otel_rl.look.reader.runs import open_run  # loads DuckDB
+        import otel_rl.look.insight.conclude  # noqa: F401 # loads DuckDB
     except ModuleNotFoundError as error:
         if not absent_package(error):
             raise
         return read
     until = time.monotonic() + most_seconds
-    for run in runs:
+    for values in runs:
         if time.monotonic() >= until:
             break
         with contextlib.suppress(OSError):  # somebody may delete a run that is listed
-            read[run.path] = facts_of(open_run(run.path), at_unix_nano=at)
+            read[values.run.path] = values.facts
     return read
 
 

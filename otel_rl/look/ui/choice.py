@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.look.insight.run_values import RunValues, in_order
-from otel_rl.look.insight.selection import Value, column_of, selection_of
+from otel_rl.look.insight.run_values import RunValues, chosen
+from otel_rl.look.insight.selection import SelectionError, Value
 from otel_rl.recorder.otlp.answers import MALFORMED, Refusal
 
 if TYPE_CHECKING:
@@ -61,18 +61,13 @@ class RunChoice:
             raise Refusal(MALFORMED, f"at most {_MOST_COLUMNS} columns are shown")
         self._known = {key: self._values(key, run, at) for key, run in runs.items()}
         try:
-            selection, shown = selection_of(find), [column_of(column) for column in columns]
-            some = {
-                key: run
-                for key, run in self._known.items()
-                if (with_archived or not run.run.marks.archived) and selection.admits(run.texts, run.value)
-            }
-            keys = {id(run): key for key, run in some.items()}
-            ordered = in_order([*some.values()], column_of(sort), reverse=reverse) if sort else [*some.values()]
-            values = {key: tuple(run.value(column) for column in shown) for key, run in some.items()} if shown else {}
-        except ValueError as error:
+            order = f"-{sort}" if sort and reverse else sort
+            some, shown, _ = chosen(self._known.values(), find, order, columns, with_archived=with_archived)
+            keys = {id(run): key for key, run in self._known.items()}
+            values = {keys[id(run)]: tuple(map(run.value, shown)) for run in some} if shown else {}
+        except SelectionError as error:
             return ChosenRuns(refused=str(error))
-        return ChosenRuns(keys=tuple(keys[id(run)] for run in ordered), values=values)
+        return ChosenRuns(keys=tuple(keys[id(run)] for run in some), values=values)
 
     def _values(self, key: str, run: RunPresent, at: int) -> RunValues:
         known = self._known.get(key)

@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING
 import click
 
 from otel_rl.cli.commands import Verb
-from otel_rl.cli.options import NamesType
+from otel_rl.cli.options import NamesType, PriceType
 from otel_rl.cli.output import Output, shows
 from otel_rl.cli.runs import RunArgument, runs_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otel_rl.look.insight.selection import Value
-    from otel_rl.recorder.archive.present import RunPresent
-
 
 @click.command(
     cls=Verb,
     section="look",
     short_help="List the runs below a directory.",
+    extra="look",  # for values that no summary has
     examples={
         "ls": "all runs in OTEL_RL_DIR (runs)",
         "ls --where 'state:finished steps>=10' --sort reward": "chosen ones, the best first",
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 @click.option(
     "--cost-per-gpu-hour",
     "price",
-    type=click.FloatRange(0, min_open=True),
+    type=PriceType(),
     help="Price of an hour of a GPU, in place of that of each run.",
 )
 @click.option("--all", "with_archived", is_flag=True, help="Also those that `otel-rl tag --archive` has hidden.")
@@ -63,42 +61,30 @@ def ls(
     A value is steps, step_time, seen, gpu_hours, cost, wasted, tokens, a parameter, or a metric: its last value, or
     another one with :best, :min, :max or :mean100 at its end. A parameter may be named by the end of its name.
     """
+    from otel_rl.look.insight.run_values import OF_RUN, RunValues, chosen
+    from otel_rl.look.insight.selection import SelectionError
     from otel_rl.look.terminal.listing import Listing, agreeing, facts_by_path, listed, runs_below, table
 
     places = directories or (runs_directory(),)
     at = time.time_ns()
     every = runs_below(places, at)
-    shown = [run for run in every if with_archived or not run.marks.archived]
-    runs, values = _chosen(shown, at, " ".join(where), sort or "", columns, price)
-    if not runs and not output.is_json():
+    conditions = " ".join(where)
+    try:
+        some = (RunValues(run, at, price) for run in every)
+        known, wanted, order = chosen(some, conditions, sort or "", columns, with_archived=with_archived)
+        if order is not None and order not in wanted and order.name not in OF_RUN:
+            wanted += (order,)
+        facts = facts_by_path(known)
+        values = {run.run.path: {str(column): run.value(column) for column in wanted} for run in known}
+    except SelectionError as error:
+        raise click.ClickException(str(error)) from error
+    if not known and not output.is_json():
         in_places = ", ".join(map(str, places))
-        if shown:
-            raise click.ClickException(f"no run in {in_places} meets {' '.join(where)}")
+        if any(with_archived or not run.marks.archived for run in every):
+            raise click.ClickException(f"no run in {in_places} meets {conditions}")
         if every:
             raise click.ClickException(f"all runs in {in_places} are archived; to see them: otel-rl ls --all")
         raise click.ClickException(f"no run in {in_places}; record one with: otel-rl demo, or: otel-rl run -- COMMAND")
-    facts = facts_by_path(runs, at)
-    runs = agreeing(runs, facts, at)
+    runs = agreeing((run.run for run in known), facts, at)
     listing = Listing(runs=tuple(listed(run, facts.get(run.path), values[run.path]) for run in runs))
     output.show(listing, lambda width: table(runs, width, at, facts, values))
-
-
-def _chosen(
-    every: list[RunPresent], at: int, where: str, sort: str, columns: tuple[str, ...], price: float | None
-) -> tuple[list[RunPresent], dict[str, dict[str, Value]]]:
-    """Return the runs that meet conditions, in an order, and their values by paths and columns."""
-    from otel_rl.look.insight.run_values import OF_RUN, RunValues, in_order
-    from otel_rl.look.insight.selection import column_of, selection_of
-
-    try:
-        selection, order = selection_of(where), column_of(sort.removeprefix("-")) if sort else None
-        wanted = [column_of(name) for name in columns]
-        runs = [RunValues(run, at, price) for run in every]
-        runs = [run for run in runs if selection.admits(run.texts, run.value)]
-        if order is not None:
-            runs = in_order(runs, order, reverse=sort.startswith("-"))
-            wanted += [] if order in wanted or order.name in OF_RUN else [order]
-        values = {run.run.path: {str(column): run.value(column) for column in wanted} for run in runs}
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
-    return [run.run for run in runs], values

@@ -34,6 +34,7 @@ def rm(runs: tuple[Path, ...], *, yes: bool) -> None:
     Runs in trackers stay too. To hide a run from lists instead: otel-rl tag RUN --archive.
     """
     runs = tuple(dict.fromkeys(runs))
+    deleted: list[RunContent] = []
     try:
         contents = [content_of(run) for run in runs]
         for content in contents:
@@ -41,11 +42,14 @@ def rm(runs: tuple[Path, ...], *, yes: bool) -> None:
         size = wording.memory(sum(content.size for content in contents))
         if not yes:
             click.confirm(f"Delete {wording.count(len(runs), 'run')}, {size}?", abort=True)
-        for run in runs:
-            remove(run)
+        deleted.extend(map(remove, runs))
     except (RefusedError, BlockingIOError) as error:
         raise click.ClickException(str(error)) from error
-    say(f"deleted {wording.count(len(runs), 'run')}, {size}")
+    finally:
+        if deleted:
+            size = wording.memory(sum(content.size for content in deleted))
+            paths = f": {', '.join(str(content.path) for content in deleted)}" if len(deleted) < len(runs) else ""
+            say(f"deleted {wording.count(len(deleted), 'run')}, {size}{paths}")
 
 
 def _described(content: RunContent) -> str:

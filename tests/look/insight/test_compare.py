@@ -247,6 +247,19 @@ def test_several_runs_tell_a_slower_machine(tmp_path: Path) -> None:
     assert compare(base, new, gates_of("step_time:+3%")).exit_code == 1
 
 
+def test_the_direction_of_a_metric(tmp_path: Path) -> None:
+    """It is that of the topic, as for lists of runs; no entropy is better than another one."""
+
+    def run(name: str, seed: int, more: float) -> RunReader:
+        noises = np.random.default_rng(seed).normal(scale=0.01, size=60)
+        names = ("reward", "loss", "entropy")
+        return play(tmp_path / name, Played(values=lambda step, _: dict.fromkeys(names, 1.0 + more + noises[step])), 60)
+
+    ways = {metric.metric: metric.way for metric in compare([run("a", 1, 0.0)], [run("b", 2, 0.5)]).metrics}
+
+    assert (ways["reward"], ways["loss"], ways["entropy"]) == ("better", "worse", "higher")
+
+
 def test_means_that_agree_by_chance_are_not_exact() -> None:
     """Two runs a side with equal means vary at least as much as their steps say."""
     chance = np.random.default_rng(7)

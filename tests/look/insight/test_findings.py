@@ -425,6 +425,17 @@ def test_goodput_of_a_resumed_run(tmp_path: Path) -> None:
     )
 
 
+def test_goodput_of_an_attempt_without_a_step(tmp_path: Path) -> None:
+    """The time before it began is down, not the end of the attempt before it."""
+    player = Player(tmp_path / "run", Played(ranks=2))
+    player.start()
+    player.steps(range(30))
+    player.lose(0, 1)
+    player.start(after=4000)
+
+    assert facts_of(player.open()).goodput["down"] > 0.5
+
+
 def test_a_run_that_hung_until_it_was_killed(tmp_path: Path) -> None:
     """The time in the step that did not end is that of the phase in which the ranks were, until they died."""
     player = Player(tmp_path / "run", Played(ranks=2))

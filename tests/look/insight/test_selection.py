@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_rl.look.insight.selection import (
+    _NUMBER,
     Compared,
     Labels,
     RunColumn,
     RunTexts,
     Selection,
+    SelectionError,
     Value,
     Words,
     column_of,
@@ -37,6 +39,11 @@ def chosen(text: str) -> bool:
         "state:finished,hung",
         "project:math",
         "project:m*",
+        'project:"MATH"',
+        'project:"m*","other one"',
+        '-project:"two words"',
+        "state:HUNG",
+        "state:hun*,fin*",
         "tag:good tag:seed*",
         "host:node2",
         "lr>1e-6",
@@ -81,6 +88,9 @@ def test_a_run_is_chosen(text: str) -> None:
         "gap>0",
         "gap<0",
         "gap=0",
+        "gap!=0",
+        'project:"two words"',
+        "state:fin*",
         "nothing>1",
         "nothing<1",
         "nothing!=1",
@@ -98,6 +108,9 @@ def test_a_run_is_not_chosen(text: str) -> None:
     [
         ("status:hung", "unknown status: in 'status:hung', .* known are: host, project"),
         ("state:hunk", "unknown state 'hunk'"),
+        ("state:x*", "unknown state 'x\\*'"),
+        ('note:"two words"', "unknown note"),
+        ('project:""', "needs a project"),
         ("state:", "needs a state behind the colon"),
         ("lr>fast", "needs a number behind >"),
         ("lr>", "needs a number behind >"),
@@ -110,7 +123,7 @@ def test_a_run_is_not_chosen(text: str) -> None:
 )
 def test_an_error(text: str, error: str) -> None:
     """It names the term and what is expected."""
-    with pytest.raises(ValueError, match=error):
+    with pytest.raises(SelectionError, match=error):
         selection_of(text)
 
 
@@ -143,12 +156,17 @@ def test_units() -> None:
     ]
 
 
+def test_a_number_with_many_digits() -> None:
+    """Reading it takes time that grows with its length alone."""
+    assert _NUMBER.fullmatch("1" * 1_000_000 + "x") is None
+
+
 def test_values_that_take_time() -> None:
     """They are asked for only where all else holds."""
     selection_of("lr>1 state:live").admits(RUN, lambda column: pytest.fail(str(column)))
 
 
-_WORD = st.text("abcXYZ019_./*@", min_size=1, max_size=8)
+_WORD = st.text("abcXYZ019_./*@ ,:<=", min_size=1, max_size=8)
 _CONDITION = st.one_of(
     st.builds(Words, st.text("ab :<>=,\u00e9", max_size=6), st.booleans()),
     st.builds(
@@ -174,10 +192,10 @@ def test_a_selection_as_text(conditions: list[Words | Labels | Compared]) -> Non
 
 @given(st.one_of(st.text(max_size=60), st.text('ab:<>=!"- 1e5,*', max_size=60)))
 def test_any_text(text: str) -> None:
-    """It is a selection or a `ValueError`; what was read decides about any run."""
+    """It is a selection or an error of the language; what was read decides about any run."""
     try:
         selection = selection_of(text)
-    except ValueError:
+    except SelectionError:
         return
     assert selection.admits(RUN, lambda _: 1.0) in (True, False)
     assert selection_of(str(selection)).conditions == selection.conditions

@@ -161,6 +161,17 @@ def test_only_runs_inside_are_listed(root: Path) -> None:
     assert {run.name for run in Tools(root).runs().runs} == {"one", "two"}
 
 
+def test_archived_runs_are_listed_if_they_are_asked_for(root: Path) -> None:
+    """Conditions alone do not bring them back, as in `ls`."""
+    marks = root / "grpo" / "one" / "marks.json"
+    marks.write_text('{"archived": true}')
+    try:
+        assert [run.name for run in Tools(root).runs("one").runs] == []
+        assert [run.name for run in Tools(root).runs("one", archived=True).runs] == ["one"]
+    finally:
+        marks.unlink()
+
+
 def test_lines_are_limited(root: Path) -> None:
     """The answer says that there are more."""
     rows = Tools(root).rows(run="one", most=7)

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 import otel_rl
 from otel_rl.cli import main
 from otel_rl.look.insight.facts import Facts, Summary
+from otel_rl.look.insight.run_values import RunValues
 from otel_rl.look.terminal.listing import facts_by_path, first_sentences
 from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.archive.runs import place_of
@@ -108,9 +109,10 @@ def test_what_is_read_first_of_a_run(tmp_path: Path) -> None:
     known = [present_of(written(tmp_path / name)) for name in ("late", "gone")]
     shutil.rmtree(tmp_path / "gone")
     nothing = replace(known[0], path=str(tmp_path / "nothing"), sentence="Nothing was recorded.")
-    in_time = facts_by_path(known[1:], at=time.time_ns())
+    values = [RunValues(run, time.time_ns()) for run in known]
+    in_time = facts_by_path(values[1:])
 
-    assert (facts_by_path(known, at=time.time_ns(), most_seconds=0), in_time) == ({}, {})
+    assert (facts_by_path(values, most_seconds=0), in_time) == ({}, {})
     assert all(run.sentence for run in known)
     assert first_sentences(
         [*known, nothing], {nothing.path: Facts(summary=Summary(id="", project="", name="", state="empty"))}

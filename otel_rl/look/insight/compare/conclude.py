@@ -20,12 +20,12 @@ from otel_rl.look.insight.compare.comparison import (
 from otel_rl.look.insight.compare.difference import difference
 from otel_rl.look.insight.compare.sentences import sentences, size
 from otel_rl.look.insight.compare.shared import all_phases, shared_by
-from otel_rl.look.insight.compare.sides import STEPS_PER_SECOND, THROUGHPUT, Sides
+from otel_rl.look.insight.compare.sides import STEPS_PER_SECOND, THROUGHPUT, TOPICS, Sides
 from otel_rl.look.insight.phases import works
 from otel_rl.look.insight.state import standing
 from otel_rl.look.reader.runs import in_steps
 from otel_rl.recorder.facts import wording
-from otel_rl.semconv.main_metrics import STEP_TIME, entries
+from otel_rl.semconv.main_metrics import STEP_TIME, best_of, entries
 from otel_rl.semconv.repeatable import is_repeatable
 
 if TYPE_CHECKING:
@@ -42,15 +42,6 @@ _RELATIVE = (THROUGHPUT, "step_time", "memory_peak", "memory", "tokens_per_secon
 """Metrics whose differences are fractions; those of others are in the metric's unit."""
 _OF_MACHINES = (*_RELATIVE, "goodput", STEPS_PER_SECOND, STEP_TIME)
 """Metrics of which the steps of one run are enough. Two trainings differ in all others, if only by their seeds."""
-_MORE_IS_BETTER: dict[str, bool] = {
-    THROUGHPUT: True,
-    "tokens_per_second": True,
-    "goodput": True,
-    "reward": True,
-    "step_time": False,
-    "memory_peak": False,
-    "memory": False,
-}
 _DIGESTS = "SELECT step, digests FROM steps WHERE digests IS NOT NULL AND part = 0"
 _SHOWN = (THROUGHPUT, *(entry.topic for entry in entries() if entry.main and entry.topic != "tokens_per_second"))
 
@@ -177,8 +168,9 @@ def _metric_difference(metric: str, name: str, tested: Difference) -> MetricDiff
     way: Way = "same"
     if tested.is_certain:
         is_more = tested.gap > 0
-        better = _MORE_IS_BETTER.get(metric)
-        way = ("higher" if is_more else "lower") if better is None else "better" if is_more == better else "worse"
+        best = best_of(TOPICS[metric])
+        is_better = is_more == (best == "highest")
+        way = ("better" if is_better else "worse") if best else "higher" if is_more else "lower"
     return MetricDifference(
         metric=metric,
         name=name,

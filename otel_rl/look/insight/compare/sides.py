@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from otel_rl.semconv.main_metrics import Topic
 
 THROUGHPUT = "throughput"
-_ALIASES: dict[str, Topic] = {"memory": "memory_peak", "length": "completion_length"}
-_TOPICS: dict[str, Topic] = {**{entry.topic: entry.topic for entry in entries()}, **_ALIASES}
+_ALIASES: dict[str, Topic] = {
+    THROUGHPUT: "tokens_per_second",
+    "memory": "memory_peak",
+    "length": "completion_length",
+}
+TOPICS: dict[str, Topic] = {**{entry.topic: entry.topic for entry in entries()}, **_ALIASES}
+"""The topics of the metrics that a comparison names."""
 STEPS_PER_SECOND = "steps per second"
 """The throughput of runs without a rate of tokens."""
 
@@ -88,8 +93,8 @@ class Sides:
             )
         if metric == "step_time":
             return STEP_TIME, run.step_times
-        if metric in _TOPICS and metric not in run.names:
-            return run.of_topic(_TOPICS[metric])
+        if metric in TOPICS and metric not in run.names:
+            return run.of_topic(TOPICS[metric])
         return metric, run.series(metric)
 
     def _aligned(self, series: list[Series]) -> list[Series]:
