@@ -31,12 +31,13 @@ from otel_rl.look.page.report import page_of
 from otel_rl.look.page.steps import StepAxis, steps_of
 from otel_rl.recorder.archive.autopsies import FOLDER, Autopsy, StackGroup, Verdict
 from otel_rl.recorder.archive.writer import ArchiveWriter
+from otel_rl.recorder.facts.signs import Stalled
 from otel_rl.recorder.files.atomic_files import write_atomically
 from tests.look.hostile import HOSTILE
 from tests.look.insight.conversations import Written, chat
 from tests.look.insight.pipelines import Simulation, case
 from tests.look.recorded import STARTED, Shape, record
-from tests.look.terminal.nows import written
+from tests.look.terminal.nows import process, written
 
 _BLOCK = re.compile(r'<script type="application/json" id="data-(\w+)">(.*?)</script>', re.DOTALL)
 
@@ -207,13 +208,17 @@ def test_it_is_made_of_little(tmp_path: Path, shape: Shape) -> None:
 
 def test_title_and_verdict_are_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page of a run that goes on has the facts of the time in its title, even if reading takes hours."""
-    record(tmp_path, Shape(steps=6, ends=""))
-    written(tmp_path)
-    hours = itertools.count(time.time_ns(), 3600 * 10**9)
+    recorded = otel_rl.open_run(record(tmp_path, Shape(steps=6, ranks=1, ends="")))
+    (ends,) = recorded.sql("SELECT max(start_unix_nano + duration_ns) AS ends FROM spans")["ends"].tolist()
+    hang = {"rank": 0, "host": "node1", "phase": "sync_weights", "since_unix_nano": ends - 10**9, "deadline_s": 60.0}
+    written(tmp_path, time_unix_nano=ends, processes=[process(0)], stalled=[Stalled(kind="hung", scope="job", **hang)])
+    hours = itertools.count(ends, 3600 * 10**9)
     monkeypatch.setattr(time, "time_ns", lambda: next(hours))
     now = RunMoment(tmp_path)
+    phases = [phase["category"] for phase in json.loads(now.part("phases"))["phases"]]
 
     assert now.facts == facts_of(now.run, at_unix_nano=now.made)
+    assert ("hung" in phases, now.facts.goodput["hung"] > 0) == (True, True)
 
 
 def test_a_run_without_an_archive(tmp_path: Path) -> None:

@@ -10,37 +10,32 @@ import msgspec
 from msgspec.structs import replace
 
 from otel_rl import semconv
+from otel_rl.analyses.hang_watch.announced import MOST_SHOWN, events_of
 from otel_rl.analyses.hang_watch.usual_times import UsualTimes
 from otel_rl.analyses.hang_watch.verdicts import HangVerdict, HangWatch, LiveProcess, ProcessPlace
 from otel_rl.analyses.hang_watch.work import Work, work_of
 from otel_rl.analysis import Analysis, Point, SpanLeft, StepLeft
-from otel_rl.export import Event, Hang
+from otel_rl.export import Hang
 from otel_rl.recorder.agent.hardware.recorder_processes import RecorderProcesses
-from otel_rl.recorder.agent.steps.assemble import identified
 from otel_rl.recorder.agent.steps.state import is_remote, machine_of
-from otel_rl.recorder.errors.sinks import log_of
-from otel_rl.recorder.facts import wording
 from otel_rl.recorder.facts.signs import Stalled
 from otel_rl.recorder.journal.records import Logged, Observed
 from otel_rl.semconv import registry
 from otel_rl.semconv.phase_categories import is_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from otel_rl.analyses.hang_watch.verdicts import VerdictChange
     from otel_rl.analysis import Basis, Handler, LoopTurn
-    from otel_rl.export import AttributeValue, Item
+    from otel_rl.export import Item
     from otel_rl.recorder.agent.steps.state import Journal
     from otel_rl.recorder.journal.records import SpanStarted
 
-logger = log_of(__name__)
 _NS = 1_000_000_000
 _EVERY_S, _AT_ONCE = 1.0, 500
 """Seconds between two looks; with more than 500 processes it is more, because each takes about 10 µs."""
 _STARTS_S = 1800.0
 """Seconds that a rank may take to its first step, or to the second one that it names in `log`."""
-_MOST_SHOWN = 64
 _MOST_MEASURED = 32
 """Processes whose work is measured in one look: each takes about a millisecond."""
 
@@ -108,13 +103,12 @@ class HangWatchAnalysis(Analysis):
         changes = self._watch.look(processes, works, turn.steady)
         known = self._journals(have_ended=True)  # a process can leave its place and end between two looks
         changes = [one for one in changes if one.verdict.name in known]  # a death has an event of its own
-        events = [event for group in _groups(changes, known) for event in self._events(group, known, turn.now)]
-        return [*self._news(turn.now), *events]
+        return [*self._news(turn.now), *events_of(changes, known, turn.now)]
 
     def shown(self) -> tuple[Stalled, ...]:
         """Return the verdicts that stand, the oldest ones first."""
         known = self.basis.state.journals
-        verdicts = sorted(self._standing(), key=lambda one: one.place.since)[:_MOST_SHOWN]
+        verdicts = sorted(self._standing(), key=lambda one: one.place.since)[:MOST_SHOWN]
         return tuple(
             Stalled(
                 kind=one.kind,
@@ -255,30 +249,6 @@ class HangWatchAnalysis(Analysis):
         used = [self.basis.utilization.get(one.uuid, 0.0) for one in journal.devices.values()]
         return work._replace(gpu=max(used, default=0.0))
 
-    def _events(self, group: Sequence[VerdictChange], journals: Mapping[str, Journal], now: int) -> list[Event]:
-        """Return the event of processes that stalled or went on together, and log it."""
-        verdict, is_withdrawn = group[0]
-        journal = journals[verdict.name]
-        ranks = [journals[one.verdict.name].started.rank for one in group][:_MOST_SHOWN]
-        age = max(0, now - verdict.place.since) / _NS
-        known: dict[str, AttributeValue | None] = {
-            semconv.PHASE: verdict.place.phase,
-            semconv.PHASE_PART: verdict.place.part,
-            semconv.STALL_KIND: verdict.kind,
-            semconv.STALL_SCOPE: verdict.scope,
-            semconv.STALL_AGE: age,
-            semconv.STALL_USUAL: verdict.usual.seconds,
-            semconv.STALL_EVIDENCE: verdict.evidence,
-            semconv.STALL_DEADLINE: verdict.usual.deadline,
-            semconv.STALL_RANKS: [*ranks],
-        }
-        attributes = {name: value for name, value in known.items() if value is not None and value != ""}
-        name = semconv.EVENT_PHASE_RESUMED if is_withdrawn else semconv.EVENT_PHASE_STALLED
-        logger.warning("%s", _sentence(journal, len(group) - 1, verdict, age, is_withdrawn=is_withdrawn))
-        step = verdict.place.progress[0]
-        rank = journal.started.rank
-        return identified(journal, Event(name, now, attributes, None if step < 0 else step, rank))
-
 
 def _ended(hang: Hang, journal: Journal | None, now: int) -> Hang:
     """Return a hang with its end: when its process made progress again, or died."""
@@ -297,29 +267,3 @@ def _phase(journal: Journal) -> SpanStarted | None:
         return phases[0] if phases else None
     parents = {one.parent_id for one in journal.spans.values()}
     return next((one for one in phases if one.span_id not in parents), phases[-1])
-
-
-def _groups(changes: Sequence[VerdictChange], journals: Mapping[str, Journal]) -> list[list[VerdictChange]]:
-    """Return the changes that are of one kind, at one place; the process that got there first comes first."""
-    groups: dict[tuple[object, ...], list[VerdictChange]] = {}
-    for one in sorted(changes, key=lambda one: one.verdict.place.since):
-        verdict, is_withdrawn = one
-        started = journals[verdict.name].started
-        where = started.host if verdict.silent_since else (started.role, verdict.place[:3])
-        groups.setdefault((where, verdict.kind, verdict.scope, is_withdrawn), []).append(one)
-    return [*groups.values()]
-
-
-def _sentence(journal: Journal, others: int, verdict: HangVerdict, age: float, *, is_withdrawn: bool) -> str:
-    who = f"{journal.label} and {others} more" if others else journal.label
-    if verdict.kind == "silent":
-        host = journal.started.host
-        return f"{who}: {host} is heard again" if is_withdrawn else f"{who} on {host}: {verdict.evidence}"
-    where = f"in {verdict.place.phase}" if verdict.place.phase else "outside of any phase"
-    took = wording.in_seconds(age)
-    if is_withdrawn:
-        return f"{who} went on after {took} {where}"
-    usual = "" if verdict.usual.seconds is None else f", usually {wording.seconds(verdict.usual.seconds)}"
-    verb = "is slow" if verdict.kind == "slow" else "hangs"
-    job = "; no rank goes on" if (verdict.kind, verdict.scope) == ("hung", "job") else ""
-    return f"{who} {verb} {where}: {took}{usual}{f' ({verdict.evidence})' if verdict.evidence else ''}{job}"
