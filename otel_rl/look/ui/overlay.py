@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import duckdb
 import numpy as np
 
 from otel_rl.look.page.packed import packed
@@ -52,7 +53,9 @@ def tag_of(runs: Iterable[OverlaidRun], *asked: object) -> str:
     return hashlib.blake2b(repr((signatures, asked)).encode(), digest_size=16).hexdigest()
 
 
-def overlay(cache: RangeCache, runs: Sequence[OverlaidRun], names: Sequence[str], x: str) -> dict[str, Any]:
+def overlay(
+    cache: RangeCache, runs: Sequence[OverlaidRun], names: Sequence[str], x: str, find: str = ""
+) -> dict[str, Any]:
     """Return lines of runs, as `decode.js` reads them.
 
     Args:
@@ -60,6 +63,7 @@ def overlay(cache: RangeCache, runs: Sequence[OverlaidRun], names: Sequence[str]
         runs: The runs, at most `MOST_RUNS`.
         names: The names that are drawn; the first main metrics of all runs without any.
         x: The axis, one of `AXES`.
+        find: A regular expression, whose first names are drawn in place of these.
 
     Raises:
         Refusal: There are too many runs or names, or the axis is another one.
@@ -69,7 +73,15 @@ def overlay(cache: RangeCache, runs: Sequence[OverlaidRun], names: Sequence[str]
     listed = [cache.ranges(run.key, run.path, names) for run in runs]
     main = _main(listed)
     every_name = [*dict.fromkeys((*main, *(name for run in listed for name in run.names)))]
-    if not names:
+    found, refused = [*names], ""
+    if find:
+        try:
+            found = _matching(find, every_name)
+        except duckdb.Error as error:
+            found, refused = [], f"{find} is not a regular expression: {error}"
+        names = found[:MOST_NAMES]
+        listed = [cache.ranges(run.key, run.path, names) for run in runs]
+    elif not names:
         names = main[:_FIRST_NAMES] or every_name[:_FIRST_NAMES]
         listed = [cache.ranges(run.key, run.path, names) for run in runs]
     drawn = [
@@ -106,10 +118,23 @@ def overlay(cache: RangeCache, runs: Sequence[OverlaidRun], names: Sequence[str]
         "left_out": max(0, len(every_name) - _MOST_LISTED),
         "main": len(main),
         "drawn": list(names),
+        "found": len(found),
+        "refused": refused,
         "runs": [_drawn(asked, run, x) for asked, run in zip(runs, listed, strict=True)],
         "axes": columns,
         "lines": lines,
     }
+
+
+def _matching(pattern: str, names: Sequence[str]) -> list[str]:
+    """Return the names in which a pattern is found.
+
+    By RE2, whose time is linear: with some patterns, a browser would never answer again.
+    """
+    with duckdb.connect(":memory:") as connection:
+        query = "SELECT name FROM (SELECT unnest(?::VARCHAR[]) AS name) WHERE regexp_matches(name, ?, 'i')"
+        matching = {name for (name,) in connection.execute(query, [list(names), pattern]).fetchall()}
+    return [name for name in names if name in matching]
 
 
 def _main(runs: Sequence[RunRanges]) -> list[str]:

@@ -76,8 +76,8 @@ def _place(index: RunIndex, key: str) -> Place:
 
 def _curves(index: RunIndex, ranges: RangeCache, query: Query) -> Content:
     """Return lines of several runs."""
-    runs, names, x = _overlaid(index, query), query.whole("names"), query.one("x", "step")
-    return Content(tag_of(runs, names, x), lambda: as_json(overlay(ranges, runs, names, x)))
+    runs, asked = _overlaid(index, query), (query.whole("names"), query.one("x", "step"), query.one("find"))
+    return Content(tag_of(runs, asked), lambda: as_json(overlay(ranges, runs, *asked)))
 
 
 def _compared(index: RunIndex, query: Query) -> Content:

@@ -82,3 +82,64 @@ def test_everybody_can_read_it(tmp_path: Path, visit: Visit, width: int, theme: 
 
         assert found.violations_count == 0, found.generate_report()
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_run_in_a_new_tab(tmp_path: Path, visit: Visit) -> None:
+    """It gets the token from the tab that is open."""
+    record(tmp_path / "a", Shape(steps=3, name="well"))
+    with served(tmp_path) as page:
+        tab = visit(page)
+        tab.locator("table.runs a.name").click(modifiers=["Control"])
+        until(lambda: len(tab.context.pages) == 2, tab)
+        other = tab.context.pages[1]
+        until(lambda: other.locator("h1").all_inner_texts() != [] and "well" in other.locator("h1").inner_text(), other)
+
+
+def test_keys_of_the_list(tmp_path: Path, visit: Visit) -> None:
+    """They are shown by `?` and the button, `/` leads to the search, and `t` changes the theme."""
+    record(tmp_path / "a", Shape(steps=3))
+    with served(tmp_path) as page:
+        tab = visit(page)
+        tab.keyboard.press("?")
+        assert tab.locator("dialog[open]").count() == 1
+        tab.keyboard.press("Escape")
+        tab.keyboard.press("t")
+        assert tab.evaluate("document.documentElement.dataset.theme") == "light"
+        tab.keyboard.press("/")
+        assert tab.evaluate("document.activeElement.id") == "find"
+
+
+def test_the_list_without_its_server(tmp_path: Path, visit: Visit) -> None:
+    """What was shown stays while somebody searches and nobody answers."""
+    record(tmp_path / "a", Shape(steps=3, name="well"))
+    with served(tmp_path) as page:
+        tab = visit(page, fails=True)
+        until(lambda: tab.locator("table.runs a.name").count() == 1, tab)
+        page.server.close()
+        tab.locator("#find").fill("other")
+        until(lambda: "The server does not answer." in tab.locator("#watching").inner_text(), tab)
+
+        assert tab.locator("table.runs a.name").all_inner_texts() == ["well"]
+
+
+def test_runs_that_are_left_at_once(tmp_path: Path, visit: Visit) -> None:
+    """A run that was left while it was read draws nothing into the page of the next one."""
+    record(tmp_path / "long", Shape(steps=300, name="long", ranks=4))
+    record(tmp_path / "short", Shape(steps=12, name="short", ranks=1))
+    with served(tmp_path) as page:
+        tab = visit(page)
+        until(lambda: tab.locator("table.runs a.name").count() == 2, tab)
+        keys = {run["name"]: run["key"] for run in page.runs()["runs"]}
+        tab.route("**/part/**", lambda route: (tab.wait_for_timeout(300), route.continue_()))
+        for pause in (400, 900, 1500):
+            tab.evaluate(f"location.hash = '#run={keys['long']}'")
+            tab.wait_for_timeout(pause)
+            tab.evaluate(f"location.hash = '#run={keys['short']}'")
+            tab.wait_for_timeout(pause)
+        until(lambda: tab.locator("html[data-ready=run]").count() == 1, tab)
+        tab.wait_for_timeout(3000)
+
+        assert "of 12" in tab.locator("p.facts").inner_text()
+        assert "steps 0 to 11" in tab.locator("#curves").inner_text()
+        assert tab.locator("#draw-memory > .draw").count() == 2
+        assert tab.locator("dialog").count() == 1

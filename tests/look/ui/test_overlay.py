@@ -140,3 +140,15 @@ def test_runs_that_cannot_be_compared(page: Served, tmp_path: Path) -> None:
 
     assert alone["refused"] == "one run is not compared with itself"
     assert "no steps to compare" in empty["refused"]
+
+
+def test_names_by_an_expression(page: Served, tmp_path: Path) -> None:
+    """It finds names by RE2, where a browser's own would never end; one that cannot be read is said."""
+    found = curves(page, tmp_path, "ab", more="&find=" + quote("^LOSS$|odd"))
+    endless = curves(page, tmp_path, "ab", more="&find=" + quote("^(a+)+$"))
+    broken = curves(page, tmp_path, "ab", more="&find=" + quote("(loss"))
+
+    assert (found["drawn"], found["found"], found["refused"]) == (["loss", "odd, name & more"], 2, "")
+    assert (endless["drawn"], endless["refused"]) == ([], "")
+    assert broken["refused"].startswith("(loss is not a regular expression")
+    assert broken["drawn"] == []

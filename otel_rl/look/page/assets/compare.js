@@ -1,29 +1,30 @@
 // Several runs over each other: their curves on one axis, what differs between them, and what `otel-rl compare` says.
 
+import {sayWhat, showPlace} from "./bar.js";
 import {whatDiffers, whatIsSaid} from "./compared.js";
 import {decoded} from "./decode.js";
-import {arrange, byId, make, whenSeen} from "./dom.js";
+import {arrange, make, whenSeen} from "./dom.js";
+import {goToSearch, mountKeys} from "./keys.js";
 import {DASHES, LINE_COLORS, lineChart} from "./lines.js";
-import {ask, poll, readable} from "./net.js";
+import {ask, poll} from "./net.js";
 import {wholeText} from "./numbers.js";
-import {sayWhat} from "./runs.js";
 import {ShownRun} from "./state.js";
 import {color, whenThemed} from "./theme.js";
 
-const LIVE_MS = 2000, ENDED_MS = 10_000, MOST_FOUND = 24, MOST_COMPARED = 10;
+const LIVE_MS = 2000, ENDED_MS = 10_000, MOST_COMPARED = 10;
 const AXES = {step: "step", time: "time since the start"};
 const SMOOTH = {0: "none", 5: "5 points", 20: "20 points", 100: "100 points"};
 
 export function compareScreen(place, of, parts) {
-  const keys = [...new Set(of.split(",").filter(Boolean))];
+  const keys = [...new Set(of.split(",").filter((key) => /^[0-9a-f]+$/.test(key)))];
   const shown = new ShownRun(), panels = new Map();
   const lines = new Map(); // of the list, by key
-  let settings = {}, cursor = "", curves = null, said = null, isAsked = 0;
+  let settings = {}, cursor = "", curves = null, said = null, isAsked = 0, isFollowed = false;
 
   const legend = make("ul", {class: "legend"}), note = make("p", {class: "note", role: "status"});
   const x = choice("x axis", AXES, (value) => set({x: value})), smooth = choice("smoothing", SMOOTH, (value) => set({smooth: value}));
   const log = make("input", {type: "checkbox", onchange: () => set({log: log.checked ? "1" : ""})});
-  const find = make("input", {type: "search", placeholder: "Names, as a regular expression", "aria-label": "Names, as a regular expression", autocomplete: "off", spellcheck: "false", onchange: () => set({find: find.value})});
+  const find = make("input", {type: "search", id: "find", placeholder: "Names, as a regular expression", "aria-label": "Names, as a regular expression", autocomplete: "off", spellcheck: "false", onchange: () => set({find: find.value})});
   const bar = make("div", {class: "chooser"}, x.label, smooth.label, make("label", {}, log, " log"), find, make("button", {type: "button", onclick: () => shown.change({first: shown.axis.first, last: shown.axis.last})}, "Whole range"), make("button", {type: "button", onclick: toShared, title: "The range that all runs have"}, "Shared range"));
   const box = make("div", {class: "multiples wide"});
   const differs = make("section"), words = make("section");
@@ -32,7 +33,7 @@ export function compareScreen(place, of, parts) {
   /** Change what the address says of this screen. */
   function set(part) {
     read({...settings, ...part});
-    history.replaceState(null, "", `#${shown.base}`);
+    history.replaceState(null, "", shown.address);
     look().catch(sayWhat);
   }
 
@@ -45,9 +46,9 @@ export function compareScreen(place, of, parts) {
     settings = Object.fromEntries(["x", "smooth", "log", "find", "baseline"].map((name) => [name, next[name] ?? ""]));
     const address = new URLSearchParams({compare: keys.join(",")});
     for (const [name, value] of Object.entries(settings)) if (value) address.set(name, value);
-    shown.base = readable(address);
-    x.select.value = settings.x in AXES ? settings.x : "step";
-    smooth.select.value = settings.smooth in SMOOTH ? settings.smooth : "0";
+    shown.base = address.toString();
+    x.select.value = Object.hasOwn(AXES, settings.x) ? settings.x : "step";
+    smooth.select.value = Object.hasOwn(SMOOTH, settings.smooth) ? settings.smooth : "0";
     log.checked = settings.log === "1";
     if (document.activeElement !== find) find.value = settings.find;
   }
@@ -56,35 +57,22 @@ export function compareScreen(place, of, parts) {
     const asked = ++isAsked;
     const news = await ask(`runs?cursor=${encodeURIComponent(cursor)}`);
     cursor = news.cursor;
+    if (news.is_whole) lines.clear();
     for (const run of news.runs) if (keys.includes(run.key)) lines.set(run.key, run);
     for (const key of news.gone) lines.delete(key);
-    const query = `curves?runs=${keys.join(",")}&x=${x.select.value}`;
-    let next = await ask(query);
-    const names = matching(next.names);
-    if (names) next = names.length ? await ask(`${query}${names.slice(0, MOST_FOUND).map((name) => `&names=${encodeURIComponent(name)}`).join("")}`) : {...next, drawn: [], lines: []};
-    if (asked !== isAsked) return;
+    const next = await ask(`curves?runs=${keys.join(",")}&x=${x.select.value}&find=${encodeURIComponent(settings.find)}`);
+    if (asked !== isAsked || shown.signal.aborted) return;
     curves = next;
-    await draw(names);
+    await draw();
+    if (!isFollowed) shown.follow(location.hash); // now that the steps are known: a range of the address
+    isFollowed = true;
     const known = keys.filter((key) => lines.has(key)).slice(0, MOST_COMPARED);
-    if (known.length > 1) said = await ask(`compared?runs=${known.join(",")}&baseline=${settings.baseline}`);
-    if (asked === isAsked) whatIsSaid(words, said, keys.length > MOST_COMPARED ? `The first ${MOST_COMPARED} of ${keys.length} runs.` : "");
+    said = known.length > 1 ? await ask(`compared?runs=${known.join(",")}&baseline=${settings.baseline}`) : null;
+    if (asked === isAsked && !shown.signal.aborted) whatIsSaid(words, said, keys.length > MOST_COMPARED ? `The first ${MOST_COMPARED} of ${keys.length} runs.` : "");
     document.documentElement.dataset.ready = "compare";
   };
 
-  /** The names that the expression finds; null without one. */
-  function matching(names) {
-    find.setCustomValidity("");
-    if (!settings.find) return null;
-    try {
-      const wanted = new RegExp(settings.find, "i");
-      return names.filter((name) => wanted.test(name));
-    } catch (error) {
-      find.setCustomValidity(error.message);
-      return [];
-    }
-  }
-
-  async function draw(names) {
+  async function draw() {
     const labels = labelsOf(keys, lines);
     drawLegend(labels);
     const some = curves.runs;
@@ -100,44 +88,58 @@ export function compareScreen(place, of, parts) {
     });
     arrange(box, curves.drawn.map((name) => panels.get(name).figure));
     await Promise.all(updates);
-    note.textContent = resolution(names, settings.find && !find.validity.valid ? find.validationMessage : "");
+    find.setCustomValidity(curves.refused);
+    const text = curves.refused || resolution();
+    if (note.textContent !== text) note.textContent = text;
     whatDiffers(differs, keys.filter((key) => lines.has(key)).map((key) => ({run: lines.get(key), mark: swatch(keys.indexOf(key)), label: labels.get(key)})));
-    byId("watching").replaceChildren(make("a", {href: "#runs"}, "← all runs"));
+    showPlace("", {isInside: true});
     document.title = `${[...labels.values()].join(" · ")} – otel-rl`;
     shown.announce();
   }
 
-  function resolution(names, problem) {
-    if (problem) return problem;
-    const texts = [names ? `${wholeText(names.length)} of ${wholeText(curves.names.length)} names${names.length > MOST_FOUND ? `, the first ${MOST_FOUND} are drawn` : ""}.` : `The main metrics, of ${wholeText(curves.names.length)} names.`];
+  function resolution() {
+    const {found, drawn, names} = curves;
+    const texts = [settings.find ? `${wholeText(found)} of ${wholeText(names.length)} names${found > drawn.length ? `, the first ${wholeText(drawn.length)} are drawn` : ""}.` : `The main metrics, of ${wholeText(curves.names.length)} names.`];
     const every = Math.max(1, ...curves.runs.map((run) => run.every));
     if (every > 1) texts.push(`Pale: the lowest and the highest value of each ${wholeText(every)} steps at most; the line is their mean.`);
     if (Number(settings.smooth)) texts.push(`Lines are means of ${settings.smooth} points, pale the values.`);
     if (settings.log) texts.push("On log axes, values that are not above zero are left out.");
     const lost = keys.filter((key) => !curves.runs.some((run) => run.key === key)).length;
-    if (lost) texts.push(`${wholeText(lost)} of the runs are there no more.`);
+    if (lost) texts.push(`${wholeText(lost)} of the runs ${lost === 1 ? "is" : "are"} there no more.`);
     return texts.join(" ");
   }
 
   function drawLegend(labels) {
+    const key = JSON.stringify([[...labels], settings, [...lines.keys()]]);
+    if (legend.shown === key) return; // its buttons keep their focus
+    legend.shown = key;
     const baseline = keys.includes(settings.baseline) ? settings.baseline : keys.find((key) => lines.has(key));
     legend.replaceChildren(...keys.filter((key) => lines.has(key)).map((key) => {
       const others = keys.filter((other) => other !== key);
       const isBase = key === baseline;
       const base = make("button", {type: "button", "aria-pressed": String(isBase), title: "Compare the others with this run", onclick: () => set({baseline: key})}, isBase ? "baseline" : "as baseline");
-      const remove = make("a", {href: `#compare=${others.join(",")}`, "aria-label": `Leave out ${labels.get(key)}`, title: "Leave out"}, "×");
+      const rest = new URLSearchParams({compare: others.join(",")});
+      for (const [name, value] of Object.entries(settings)) if (value) rest.set(name, value);
+      const remove = make("a", {href: `#${rest}`, "aria-label": `Leave out ${labels.get(key)}`, title: "Leave out"}, "×");
       return make("li", {}, swatch(keys.indexOf(key)), make("a", {href: `#run=${key}`, class: "name"}, labels.get(key)), base, others.length ? remove : null);
     }));
   }
 
-  whenThemed(() => lines.size && drawLegend(labelsOf(keys, lines)), shown.signal);
+  whenThemed(() => {
+    legend.shown = null;
+    if (lines.size) drawLegend(labelsOf(keys, lines));
+  }, shown.signal);
+  mountKeys(shown.signal, [
+    ["/", "search names", {"/": () => goToSearch("find")}],
+    ["0", "the whole range", {0: () => shown.change({first: shown.axis.first, last: shown.axis.last})}],
+  ], "Drag over a chart to choose a range; double-click to see all. The address keeps what is chosen: send it.");
   const follow = (address) => {
     read(Object.fromEntries(address));
     shown.follow(location.hash);
   };
   follow(parts);
   const isLive = () => [...lines.values()].some((run) => run.goes_on);
-  const end = poll(look, () => (isLive() ? LIVE_MS : ENDED_MS), (error) => error && sayWhat(error));
+  const end = poll(look, () => (isLive() ? LIVE_MS : ENDED_MS), sayWhat);
   return {
     follow: (address) => {
       follow(address);

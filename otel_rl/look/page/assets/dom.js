@@ -70,9 +70,13 @@ function whenIdle(act) {
 
 function later() {
   const next = () => {
-    waiting[0]();
-    waiting.shift();
-    if (waiting.length) later();
+    const act = waiting[0];
+    try {
+      act();
+    } finally {
+      waiting.shift();
+      if (waiting.length) later();
+    }
   };
   if (window.requestIdleCallback) requestIdleCallback(next, {timeout: 1000});
   else setTimeout(next, 50);

@@ -1,20 +1,26 @@
 // Requests to the server of this page, with the token of its link, and polls that rest while nobody looks.
 
 const KEY = "otel-rl token";
-const CALM_MS = 5000;
+const CALM_MS = 5000, TABS_MS = 300;
+const ANSWERS_MS = 60_000; // the first comparison of many runs reads all of them
 
 /** Take the token out of the address: a link that is sent or a history that is kept must not have it. */
 export function takeToken() {
   const parts = new URLSearchParams(location.hash.slice(1));
   const token = parts.get("token");
   if (token === null) return;
+  keep(token);
+  parts.delete("token");
+  history.replaceState(null, "", `#${readable(parts)}`);
+}
+
+function keep(token) {
+  kept = token;
   try {
     sessionStorage.setItem(KEY, token);
   } catch {
-    kept = token; // the browser keeps nothing for this page
+    // the browser keeps nothing for this page
   }
-  parts.delete("token");
-  history.replaceState(null, "", `#${readable(parts)}`);
 }
 
 let kept = null;
@@ -25,6 +31,21 @@ function tokenNow() {
   } catch {
     return kept;
   }
+}
+
+// A run that is opened in a new tab: other tabs of this page, and only those of the same address and port, tell the token.
+const tabs = new BroadcastChannel(KEY);
+tabs.addEventListener("message", ({data}) => {
+  const token = tokenNow();
+  if (data === null && token) tabs.postMessage(token);
+  else if (typeof data === "string" && !token) keep(data);
+});
+
+/** Ask other tabs for the token, and wait until one has told it, for a moment. */
+async function askTabs() {
+  const told = new Promise((resolve) => tabs.addEventListener("message", ({data}) => typeof data === "string" && resolve()));
+  tabs.postMessage(null);
+  await Promise.race([told, new Promise((resolve) => setTimeout(resolve, TABS_MS))]);
 }
 
 /** The parameters of a fragment as a text in which commas and colons stay as they are. */
@@ -39,18 +60,26 @@ export class Refused extends Error {
   }
 }
 
+/** The server is not there, or says nothing. */
+export class Unreachable extends Error {}
+
 const known = new Map(); // by path: the tag and the value that came with it
 const MOST_KNOWN = 200;
 
 /** The JSON at a path, relative to the page. What the browser has already is not sent again. */
-export async function ask(path) {
+export async function ask(path, withinMs = ANSWERS_MS) {
+  if (!tokenNow()) await askTabs();
   const before = known.get(path);
   const headers = {Authorization: `Bearer ${tokenNow() ?? ""}`};
   if (before) headers["If-None-Match"] = before.tag;
-  const answer = await fetch(path, {headers, cache: "no-store"});
+  const [answer, text] = await fetch(path, {headers, cache: "no-store", signal: AbortSignal.timeout(withinMs)})
+    .then(async (answer) => [answer, await answer.text()])
+    .catch((error) => {
+      throw new Unreachable(error.message);
+    });
   if (answer.status === 304) return before.value;
-  if (!answer.ok) throw new Refused(answer.status, (await answer.text()).trim());
-  const value = await answer.json();
+  if (!answer.ok) throw new Refused(answer.status, text.trim());
+  const value = JSON.parse(text);
   const tag = answer.headers.get("ETag");
   known.delete(path);
   if (tag) known.set(path, {tag, value});
@@ -68,14 +97,15 @@ export function poll(act, everyMs, onError) {
     timer = null;
     if (isEnded || isBusy || document.hidden) return;
     isBusy = true;
-    let pause = everyMs();
+    let calm = 0;
     try {
       await act();
-      onError(null);
+      if (!isEnded) onError(null);
     } catch (error) {
-      pause = Math.max(pause, CALM_MS);
-      onError(error);
+      calm = CALM_MS;
+      if (!isEnded) onError(error);
     }
+    const pause = Math.max(everyMs(), calm);
     isBusy = false;
     if (!isEnded && timer === null) timer = setTimeout(next, pause);
   };

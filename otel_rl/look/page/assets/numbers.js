@@ -97,3 +97,12 @@ function grouped(digits) {
 function trimmed(text) {
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }
+
+/** How long ago something was, in its largest unit alone. */
+export function agoText(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
+    if (whole >= 2 * size) return `${wholeText(Math.floor(whole / size))} ${unit}`;
+  }
+  return `${whole} s`;
+}

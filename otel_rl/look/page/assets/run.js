@@ -5,6 +5,7 @@ import {mountCurves} from "./curves.js";
 import {decoded} from "./decode.js";
 import {byId, make} from "./dom.js";
 import {mountKeys} from "./keys.js";
+import {HINT, keysOf} from "./run_keys.js";
 import {wholeText} from "./numbers.js";
 import {evidenceOf, mountEngines, mountGoodput, mountMachines, mountMemory, mountTrajectories} from "./panels.js";
 import {mountPhases} from "./phases.js";
@@ -76,6 +77,7 @@ export class RunParts {
     else if (changed.has("run") || changed.has("steps")) await this.#readAxis();
     const known = [...DRAWINGS, ...LAST].filter(([, needs]) => needs.every((part) => part in digests));
     await this.#draw(known, (needs) => needs.some((part) => changed.has(part)));
+    this.run.signal.throwIfAborted();
     if (changed.size) this.run.announce();
     if (known.length === DRAWINGS.length + LAST.length) gatherEmpty();
   }
@@ -84,7 +86,7 @@ export class RunParts {
     const {run} = this;
     await this.#readAxis();
     this.#isStarted = true;
-    mountKeys(run);
+    mountKeys(run.signal, keysOf(run), HINT);
     run.stayAtTarget();
     mountWhere(byId("where"), run);
     for (const part of RANGED) sayRange(part, run);
@@ -99,6 +101,7 @@ export class RunParts {
   /** Draw what has not been drawn yet, and what has if `isOld(needs)`. */
   async #draw(drawings, isOld = () => false) {
     for (const [id, needs, mount] of drawings) {
+      this.run.signal.throwIfAborted(); // the reader has left: another run has the places of these names
       const drawing = this.#drawn.get(mount);
       if (!drawing) this.#drawn.set(mount, await mount(placeOf(id), await this.#read(needs), this.run));
       else if (isOld(needs)) await drawing.update(await this.#read(needs));
@@ -109,6 +112,7 @@ export class RunParts {
   async #read(needs) {
     for (const part of needs) if (!this.#data.has(part)) this.#data.set(part, this.dataOf(part));
     const data = await Promise.all(needs.map((part) => this.#data.get(part)));
+    this.run.signal.throwIfAborted();
     return needs.length > 1 ? data : data[0];
   }
 }

@@ -1,10 +1,10 @@
 // One run, live: the report in pieces from the server, of which those that have changed are asked for again.
 
+import {sayWhat, showPlace} from "./bar.js";
 import {arrange, byId, make} from "./dom.js";
 import {Refused, ask, poll} from "./net.js";
 import {parsed, renew} from "./renew.js";
 import {RunParts} from "./run.js";
-import {sayWhat} from "./runs.js";
 import {dataOf} from "./source.js";
 import {ShownRun} from "./state.js";
 
@@ -13,7 +13,7 @@ const FIRST = ["verdict", "now"]; // above the overview of all steps
 
 export function runScreen(place, key) {
   const run = new ShownRun(`run=${key}`);
-  const parts = new RunParts(run, (part) => dataOf(part, () => ask(`run/${key}/part/${part}`)));
+  const parts = new RunParts(run, (part) => dataOf(part, () => ask(`run/${encodeURIComponent(key)}/part/${part}`)));
   const header = make("div", {class: "run-title", role: "region", "aria-label": "The run"}), nav = make("nav", {"aria-label": "Parts of the page"});
   const overview = make("div", {class: "follow", id: "follow"}, make("p", {id: "where", role: "status"}), make("div", {id: "brush"}));
   const main = make("main", {}, make("p", {class: "note", id: "reading"}, "Reading the run …"));
@@ -22,11 +22,11 @@ export function runScreen(place, key) {
   place.append(header, nav, main);
 
   const look = async () => {
-    const page = await ask(`run/${key}?known=${[...sections.values()].map(({digest}) => digest).join(",")}`);
+    const page = await ask(`run/${encodeURIComponent(key)}?known=${[...sections.values()].map(({digest}) => digest).join(",")}`);
+    run.signal.throwIfAborted(); // the reader has left: the page is that of another screen
     everyMs = page.goes_on || !page.sections.length ? LIVE_MS : ENDED_MS;
     document.title = page.title;
-    if (page.problem) byId("watching").textContent = page.problem;
-    else byId("watching").replaceChildren(make("a", {href: "#runs"}, "← all runs"), page.goes_on && !page.is_held ? " · Its archive is saved every 10 s: this page cannot write there." : "");
+    showPlace(page.problem || (page.goes_on && !page.is_held ? "Its archive is saved every 10 s: this page cannot write there." : ""), {isInside: true});
     if (!page.sections.length) return;
     if (page.header !== header.shown) renew(header, localized(page.header).firstElementChild);
     header.shown = page.header;
@@ -71,10 +71,10 @@ export function runScreen(place, key) {
       event.preventDefault(); // its address is not one of this page
       run.goTo("verdict");
     } else if (link?.hash && link.hash === location.hash) run.follow(link.hash); // once more to where it leads already
-  });
+  }, {signal: run.signal});
   const stop = poll(look, () => everyMs, (error) => {
+    if (error instanceof Refused && error.status === 404) byId("reading")?.replaceChildren(); // a run that is there no more
     sayWhat(error);
-    if (error instanceof Refused && error.status === 404) byId("watching").textContent = `${error.message}; the page shows what it had last`;
   });
   return {
     follow: () => run.follow(location.hash),

@@ -1,21 +1,25 @@
 // The list of runs: what needs somebody comes first, and what each run says is its main column.
 
-import {byId, make} from "./dom.js";
+import {rememberList, sayWhat, showPlace} from "./bar.js";
+import {make} from "./dom.js";
 import {keyed} from "./keyed.js";
-import {ask, poll, readable, Refused} from "./net.js";
-import {numberText, percentText, secondsText, wholeText} from "./numbers.js";
+import {goToSearch, mountKeys} from "./keys.js";
+import {ask, poll, readable} from "./net.js";
+import {agoText, numberText, percentText, secondsText, wholeText} from "./numbers.js";
 
-const EVERY_MS = 1000;
+const EVERY_MS = 1000, ANSWERS_MS = 15_000, MOST_COMPARED = 50;
 const MARKS = {bad: "✖", warning: "▲", note: "○", good: "✓"};
 const CALLED = {bad: "Problem", warning: "Warning", note: "Note", good: "Good"};
 const TRENDS = {1: ["↑", "slower than before"], "-1": ["↓", "faster than before"], 0: ["", ""]};
 const GROUPS = [["needs", "Needs somebody"], ["goes", "Running"], ["ended", "Ended"]];
 const CURVE = {width: 96, height: 22};
 
+const chosen = new Set(); // keys of runs to be compared: they stay chosen when the reader comes back
+
 /** The list. Its search, order, columns and groups are in the address: `#runs&find=state:hung&sort=lr&columns=lr,kl:best`. */
 export function runsScreen(place, of, parts) {
-  const runs = new Map(), chosen = new Set();
-  let cursor = "", clock = 0, settings = {}, found = null, foundFor = "";
+  const runs = new Map(), closing = new AbortController();
+  let cursor = "", clock = 0, settings = {}, found = null, foundFor = "", wanted = "", drawnColumns = "", isStale = true;
   const note = make("p", {class: "note", role: "status"});
   const inputs = {
     find: make("input", {type: "search", id: "find", placeholder: "Search: text, state:hung, project:math, lr>1e-6", "aria-label": "Search runs", autocomplete: "off", spellcheck: "false", oninput: () => set({find: inputs.find.value})}),
@@ -36,14 +40,16 @@ export function runsScreen(place, of, parts) {
     for (const name of ["find", "columns"]) if (document.activeElement !== inputs[name]) inputs[name].value = settings[name];
     inputs.group.checked = settings.group === "project";
     inputs.all.checked = settings.all === "1";
+    const focused = head.contains(document.activeElement) ? document.activeElement.dataset.sort : null;
     head.replaceChildren(make("tr", {}, make("th", {scope: "col", class: "choose"}, make("span", {class: "unseen"}, "chosen")), ...columns().map(titleOf)));
+    if (focused) [...head.querySelectorAll("button")].find(({dataset}) => dataset.sort === focused)?.focus();
   }
 
   /** A title that sorts: by a first click the best, latest or largest first, by a second one the other way. */
   function titleOf({title, kind, sort}) {
     const isSorted = sort && settings.sort === sort, isReversed = settings.reverse === "1";
     const act = () => set(isSorted && isReversed ? {sort: "", reverse: ""} : {sort, reverse: isSorted ? "1" : ""});
-    const content = sort ? make("button", {type: "button", onclick: act}, title, isSorted ? (isReversed ? " ▲" : " ▼") : "") : title;
+    const content = sort ? make("button", {type: "button", "data-sort": sort, onclick: act}, title, isSorted ? (isReversed ? " ▲" : " ▼") : "") : title;
     return make("th", {scope: "col", class: kind, "aria-sort": isSorted ? (isReversed ? "ascending" : "descending") : null}, content);
   }
 
@@ -51,11 +57,14 @@ export function runsScreen(place, of, parts) {
     read({...settings, ...part});
     const address = new URLSearchParams(Object.entries(settings).filter(([, value]) => value));
     history.replaceState(null, "", `#runs${address.size ? `&${readable(address)}` : ""}`);
-    table.querySelectorAll("tbody").forEach((body) => body.remove()); // rows have other cells
+    rememberList(location.hash);
     look().catch(sayWhat);
   }
 
   const show = () => {
+    const names = columns().map(({title}) => title).join("\n");
+    if (names !== drawnColumns) table.querySelectorAll("tbody").forEach((body) => body.remove()); // rows have other cells
+    drawnColumns = names;
     const every = found ? found.keys.map((key) => runs.get(key)).filter(Boolean) : [];
     const groups = settings.group ? [...new Set(every.map(({project}) => project))].map((project) => [project, `Project ${project}`, every.filter((run) => run.project === project)])
       : settings.sort ? [["all", "", every]] : GROUPS.map(([group, title]) => [group, title, every.filter((run) => groupOf(run) === group)]);
@@ -77,53 +86,56 @@ export function runsScreen(place, of, parts) {
     const waiting = [...runs.values()].filter(({needs_somebody}) => needs_somebody).length;
     document.title = `${waiting || ""} otel-rl`.trim();
     note.classList.toggle("bad", Boolean(found?.refused));
-    if (found?.refused) note.textContent = found.refused;
-    else if (runs.size) note.textContent = every.length < runs.size ? `${wholeText(every.length)} of ${wholeText(runs.size)} runs` : "";
+    if (found?.refused) say(found.refused);
+    else if (runs.size) say(every.length < runs.size ? `${wholeText(every.length)} of ${wholeText(runs.size)} runs` : "");
   };
 
+  /** Say something of the list; the same text again would be read out again. */
+  function say(text) {
+    if (note.textContent !== text) note.textContent = text;
+  }
+
   function sayChosen() {
-    compare.disabled = chosen.size < 2;
-    compare.textContent = chosen.size ? `Compare ${wholeText(chosen.size)} chosen` : "Compare: choose runs";
+    compare.disabled = chosen.size < 2 || chosen.size > MOST_COMPARED;
+    compare.textContent = chosen.size > MOST_COMPARED ? `Compare: ${MOST_COMPARED} runs at most` : chosen.size ? `Compare ${wholeText(chosen.size)} chosen` : "Compare: choose runs";
   }
 
   const look = async () => {
-    const before = cursor;
-    const news = await ask(`runs?cursor=${encodeURIComponent(cursor)}`);
+    const news = await ask(`runs?cursor=${encodeURIComponent(cursor)}`, ANSWERS_MS);
+    if (closing.signal.aborted) return;
     if (news.is_whole) runs.clear();
     for (const run of news.runs) runs.set(run.key, run);
     for (const key of news.gone) runs.delete(key);
+    isStale ||= news.cursor !== cursor;
     cursor = news.cursor;
     clock = news.at_unix_nano;
     const query = new URLSearchParams(["find", "sort", "reverse", "all"].filter((name) => settings[name]).map((name) => [name, settings[name]]));
     for (const name of further()) query.append("columns", name);
     const asked = String(query);
-    if (asked !== foundFor || cursor !== before || !found) {
-      foundFor = asked;
-      const next = await ask(`found?${asked}`);
-      if (asked !== foundFor) return;
+    if (asked !== foundFor || isStale || !found) {
+      wanted = asked;
+      const next = await ask(`found?${asked}`, ANSWERS_MS);
+      if (asked !== wanted || closing.signal.aborted) return;
+      [foundFor, isStale] = [asked, false];
       found = next.refused && found ? {...found, refused: next.refused} : next; // while somebody types, what was found stays
     }
-    note.textContent = runs.size ? "" : `No run in ${news.directories.join(", ")} yet. Record one: otel-rl demo, or: otel-rl run -- python train.py`;
-    byId("watching").textContent = `${wholeText(runs.size)} ${runs.size === 1 ? "run" : "runs"} in ${news.directories.join(", ")}`;
+    if (!runs.size) say(`No run in ${news.directories.join(", ")} yet. Record one: otel-rl demo, or: otel-rl run -- python train.py`);
+    showPlace(`${wholeText(runs.size)} ${runs.size === 1 ? "run" : "runs"} in ${news.directories.join(", ")}`);
     show();
   };
   read(Object.fromEntries(parts));
-  const leave = poll(look, () => EVERY_MS, (error) => sayWhat(error));
+  rememberList(location.hash || "#runs");
+  mountKeys(closing.signal, [["/", "search the runs", {"/": () => goToSearch("find")}]], "Choose runs to compare them. The address keeps what is searched, sorted and shown: send it.");
+  const stop = poll(look, () => EVERY_MS, sayWhat);
+  const leave = () => {
+    stop();
+    closing.abort();
+  };
   return {follow: (next) => set(Object.fromEntries(next)), leave};
 }
 
 function cellText(value) {
   return value == null ? "" : typeof value === "number" ? numberText(value) : String(value);
-}
-
-/** Say in the bar why nothing new arrives. */
-export function sayWhat(error) {
-  const bar = byId("watching");
-  bar.classList.toggle("bad", error !== null);
-  if (error === null) return;
-  if (error instanceof Refused && error.status === 401) bar.textContent = "This page needs the link that `otel-rl ui` printed: it has a token, and each start has another one.";
-  else if (error instanceof Refused) bar.textContent = `The server answers ${error.status}: ${error.message}`;
-  else bar.textContent = "The server does not answer. This page goes on by itself when it does; start it again with: otel-rl ui";
 }
 
 function groupOf(run) {
@@ -235,13 +247,4 @@ function sparkline(points) {
   line.setAttribute("d", path);
   svg.append(line);
   return svg;
-}
-
-/** How long ago something was, in its largest unit alone. */
-export function agoText(seconds) {
-  const whole = Math.max(0, Math.round(seconds));
-  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
-    if (whole >= 2 * size) return `${wholeText(Math.floor(whole / size))} ${unit}`;
-  }
-  return `${whole} s`;
 }

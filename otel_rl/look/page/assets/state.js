@@ -82,7 +82,8 @@ export class ShownRun {
     return this.view.first === this.axis.first && this.view.last === this.axis.last;
   }
 
-  #addressOf() {
+  /** The address of what is shown. */
+  get address() {
     const {view} = this;
     const parts = new URLSearchParams(this.base);
     if (view.step !== null) parts.set("step", view.step);
@@ -97,8 +98,8 @@ export class ShownRun {
 
   #remember(enters) {
     try {
-      if (enters) history.pushState(null, "", this.#addressOf());
-      else history.replaceState(null, "", this.#addressOf());
+      if (enters) history.pushState(null, "", this.address);
+      else history.replaceState(null, "", this.address);
     } catch {
       // inside a notebook, the page has no address
     }
