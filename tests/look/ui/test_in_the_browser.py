@@ -110,7 +110,7 @@ def test_keys_of_the_list(tmp_path: Path, visit: Visit) -> None:
 
 
 def test_the_list_without_its_server(tmp_path: Path, visit: Visit) -> None:
-    """What was shown stays while somebody searches and nobody answers."""
+    """The list stays while somebody searches and nobody answers."""
     record(tmp_path / "a", Shape(steps=3, name="well"))
     with served(tmp_path) as page:
         tab = visit(page, fails=True)
