@@ -248,7 +248,7 @@ def test_several_runs_tell_a_slower_machine(tmp_path: Path) -> None:
 
 
 def test_the_direction_of_a_metric(tmp_path: Path) -> None:
-    """It is that of the topic, as for lists of runs; no entropy is better than another one."""
+    """A higher reward is better; a higher loss of a policy or entropy is just higher."""
 
     def run(name: str, seed: int, more: float) -> RunReader:
         noises = np.random.default_rng(seed).normal(scale=0.01, size=60)
@@ -257,7 +257,7 @@ def test_the_direction_of_a_metric(tmp_path: Path) -> None:
 
     ways = {metric.metric: metric.way for metric in compare([run("a", 1, 0.0)], [run("b", 2, 0.5)]).metrics}
 
-    assert (ways["reward"], ways["loss"], ways["entropy"]) == ("better", "worse", "higher")
+    assert (ways["reward"], ways["loss"], ways["entropy"]) == ("better", "higher", "higher")
 
 
 def test_means_that_agree_by_chance_are_not_exact() -> None:

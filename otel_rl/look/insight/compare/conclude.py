@@ -42,6 +42,8 @@ _RELATIVE = (THROUGHPUT, "step_time", "memory_peak", "memory", "tokens_per_secon
 """Metrics whose differences are fractions; those of others are in the metric's unit."""
 _OF_MACHINES = (*_RELATIVE, "goodput", STEPS_PER_SECOND, STEP_TIME)
 """Metrics of which the steps of one run are enough. Two trainings differ in all others, if only by their seeds."""
+_JUDGED = (*_RELATIVE, "goodput", "reward")
+"""Metrics that are better or worse; of others, such as the loss of a policy or its KL divergence, more is just more."""
 _DIGESTS = "SELECT step, digests FROM steps WHERE digests IS NOT NULL AND part = 0"
 _SHOWN = (THROUGHPUT, *(entry.topic for entry in entries() if entry.main and entry.topic != "tokens_per_second"))
 
@@ -168,7 +170,7 @@ def _metric_difference(metric: str, name: str, tested: Difference) -> MetricDiff
     way: Way = "same"
     if tested.is_certain:
         is_more = tested.gap > 0
-        best = best_of(TOPICS[metric])
+        best = best_of(TOPICS[metric]) if metric in _JUDGED else ""
         is_better = is_more == (best == "highest")
         way = ("better" if is_better else "worse") if best else "higher" if is_more else "lower"
     return MetricDifference(
