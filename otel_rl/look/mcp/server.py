@@ -44,7 +44,8 @@ class _Server(MCPServer[object]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[object, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
-        """Call a tool."""
+        """Call a tool, also by an older name."""
+        name = getattr(getattr(Tools, name, None), "__name__", name)
         known = [
             parameter for parameter in signature(getattr(Tools, name, Tools.runs)).parameters if parameter != "self"
         ]

@@ -89,6 +89,8 @@ class Tools:
         """
         return concluded_reasons(open_run(self._directory(run)), _range(steps), phase)
 
+    owes = why  # an older name, which is not listed
+
     def compare(
         self,
         base: Annotated[

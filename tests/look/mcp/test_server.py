@@ -85,6 +85,7 @@ class Session:
             for name, every in CALLS.items():
                 for number, given in enumerate(every):
                     self.results[name, number] = await client.call_tool(name, given)
+            self.of_old_name = await client.call_tool("owes", {"run": "id-one"})
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +106,12 @@ def test_each_tool_is_listed(session: Session) -> None:
         assert NOTICE in tool.description
         assert all(argument["description"] for argument in tool.input_schema["properties"].values())
     assert NOTICE in session.instructions
+
+
+def test_an_older_name_answers(session: Session) -> None:
+    """It answers as the tool that took its place."""
+    assert not session.of_old_name.is_error
+    jsonschema.validate(json.loads(session.of_old_name.content[0].text)["recorded_data"], schema_of(TOOLS["why"]))
 
 
 @pytest.mark.parametrize("call", [(name, number) for name, every in CALLS.items() for number in range(len(every))])
