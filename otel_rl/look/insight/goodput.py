@@ -44,10 +44,13 @@ def attempt_times(recorded: RecordedRun, standing: Standing, extent: RunExtent) 
     is_open = goes_on(standing.state)
     started: dict[int, int] = {}
     ended: dict[int, int] = defaultdict(int)
+    without_end: set[int] = set()
     for member in recorded.members:
         if not member.role:
             started[member.attempt] = min(member.started_unix_nano, started.get(member.attempt, 1 << 62))
             ended[member.attempt] = max(member.ended_unix_nano or 0, ended[member.attempt])
+            if member.ended_unix_nano is None:
+                without_end.add(member.attempt)
     attempts = {}
     last = max({*started, *every}, default=0)
     for attempt in sorted({*started, *every}):
@@ -57,7 +60,8 @@ def attempt_times(recorded: RecordedRun, standing: Standing, extent: RunExtent) 
         end = max(ended[attempt], until)
         after: Literal["between", "end", "open"] = "end"
         if attempt == last:
-            end = recorded.at_unix_nano if is_open else max(end, extent.last_unix_nano)
+            has_end = attempt in started and attempt not in without_end  # workers may be ended later
+            end = recorded.at_unix_nano if is_open else end if has_end else max(end, extent.last_unix_nano)
             after = "open" if is_open else "between" if standing.state == "finished" else "end"
         attempts[attempt] = AttemptTime(began, end, first, until, in_steps, max(0, in_all - in_steps), after)
     return attempts

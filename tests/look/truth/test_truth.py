@@ -19,6 +19,9 @@ _CASES = {
     "went on": Recipe("finished", ranks=3, steps=25, where="apart", form="nested", went_on=True, waits=False),
     "damaged": Recipe("cancelled", ranks=2, steps=25, where="head", damaged=True),
     "torn": Recipe("killed in a phase", seed=231, ranks=2, steps=90, where="head", slow=3, evaluates=10, waits=False),
+    "workers end later": Recipe(
+        *("failed", 497075), steps=13, form="nested", slow=1, evaluates=10, waits=False, workers=2, announces=True
+    ),
     "empty": Recipe("nothing"),
 }
 _FAST = ("hung", "killed", "empty")
@@ -32,7 +35,7 @@ def holds(recipe: Recipe, directory: Path) -> None:
     "case", [case if case in _FAST else pytest.param(case, marks=pytest.mark.slow) for case in _CASES]
 )
 def test_a_run_of_each_kind(tmp_path: Path, case: str) -> None:
-    """One that hangs, was resumed, was killed, goes on, hung in its middle, lost a file, or has recorded nothing."""
+    """One that hangs, was resumed, was killed, goes on, hung in its middle, lost a file, failed, or has no records."""
     holds(possible(_CASES[case]), tmp_path)
 
 
