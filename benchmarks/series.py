@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import simulated_cluster
 from benchmarks.simulated_cluster import LOCAL, MACHINES, TOKEN
 from benchmarks.tables import Cell, Table
-from otel_rl.recorder.settings.tokens import for_scraping
+from otel_rl.recorder.settings.tokens import following
 from tests.prometheus import scraping
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def measure() -> list[Table]:
         simulated_cluster.cluster(2 * _STEPS) as cluster,
         tempfile.TemporaryDirectory() as place,
         scraping(
-            Path(place), *(f"127.0.0.1:{port}" for port in cluster.pages), token=for_scraping(TOKEN)
+            Path(place), *(f"127.0.0.1:{port}" for port in cluster.pages), token=following(TOKEN, "scrape")
         ) as prometheus,
     ):
         time.sleep(_STEPS * simulated_cluster.PERIOD_S)

@@ -49,7 +49,7 @@ class PrometheusReader:
         from otel_rl_exporters.prometheus_exemplars import ExemplarReader, WithExemplars
 
         is_local = listeners.is_loopback(host)
-        valid = tokens.find(scrape=True)
+        valid = tokens.find(use="scrape")
         listeners.check_endpoint(host, os.environ, has_token=bool(valid), insecure=insecure)
         tls = None if is_local else listeners.server_tls(os.environ)
         registry = CollectorRegistry()

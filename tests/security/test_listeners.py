@@ -177,7 +177,7 @@ def test_a_token_for_a_loopback_address(make: Any, monkeypatch: pytest.MonkeyPat
     """A token protects each listener, on loopback too; with it, any name of the server is answered."""
     monkeypatch.setenv("OTEL_RL_TOKEN", TOKEN)
     listener, close = make()
-    right = TOKEN if listener.method == "POST" else tokens.for_scraping(TOKEN)
+    right = TOKEN if listener.method == "POST" else tokens.following(TOKEN, "scrape")
     found = [status(listener), status(listener, Authorization=f"Bearer {right}", Host="head.example")]
     close()
 
@@ -189,7 +189,7 @@ def test_wrong_tokens(make: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest
     """More than ten in a minute get 429 and are counted; the right one is accepted: others share the address."""
     monkeypatch.setenv("OTEL_RL_TOKEN", TOKEN)
     listener, close = make()
-    right = TOKEN if listener.method == "POST" else tokens.for_scraping(TOKEN)
+    right = TOKEN if listener.method == "POST" else tokens.following(TOKEN, "scrape")
     found = [status(listener, Authorization=f"Bearer {n:020}") for n in range(20)]
     after = status(listener, Authorization=f"Bearer {right}")
     close()

@@ -18,7 +18,7 @@ import otel_rl
 from otel_rl.cli import main
 from otel_rl.export import Machine, NotNow, RunInfo
 from otel_rl.recorder.settings import listeners, tokens
-from otel_rl.recorder.settings.tokens import for_scraping
+from otel_rl.recorder.settings.tokens import following
 from otel_rl.serve.bridge.http import HttpServer
 from otel_rl.serve.verbs import token as token_verb
 from otel_rl_exporters.head import HeadExporter
@@ -189,7 +189,7 @@ def test_the_metrics_endpoint_over_tls(own: Path, tmp_path: Path, monkeypatch: p
     port = int(str(reader.address).rpartition(":")[2].partition("/")[0])
     place = f"https://127.0.0.1:{port}/metrics"
     trusted = ssl.create_default_context(cafile=str(made / "authority.pem"))
-    authorized = {"Authorization": f"Bearer {for_scraping(own.read_text().strip())}"}
+    authorized = {"Authorization": f"Bearer {following(own.read_text().strip(), 'scrape')}"}
     try:
         found = [
             asked(place, trusted, **headers) for headers in ({}, {"Authorization": f"Bearer {'x' * 43}"}, authorized)
@@ -215,7 +215,7 @@ def test_a_run_with_a_token(own: Path, tmp_path: Path, monkeypatch: pytest.Monke
     head = f"0.0.0.0:{ports[1]}"
     run = otel_rl.init(dir=tmp_path / "runs", quiet=True, insecure=True, head=head, hardware=False, strict=True)
     right = own.read_text().strip()
-    scraping = for_scraping(right)
+    scraping = following(right, "scrape")
     with run.step(0):
         run.log({"loss": 1.0})
     places = [f"http://127.0.0.1:{port}{path}" for port, path in zip(ports, ("/metrics", "/v1/logs"), strict=True)]

@@ -64,7 +64,7 @@ def _head(machine: CheckedMachine, place: head.Head) -> Check:
 def _protected(machine: CheckedMachine, host: str) -> Iterator[Check]:
     """Check that an address that other machines reach has a token, and TLS."""
     insecure = machine.settings is not None and machine.settings.insecure
-    has_token = bool(tokens.find(machine.environ, scrape=True))
+    has_token = bool(tokens.find(machine.environ, use="scrape"))
     try:
         listeners.check_endpoint(host, machine.environ, has_token=has_token, insecure=insecure)
     except ValueError as error:
@@ -96,7 +96,7 @@ def prometheus(machine: CheckedMachine) -> Iterator[Check]:
     if status.prometheus is None or not agent_is_alive(machine.run):
         yield Check(_PROMETHEUS, "skipped", "the run has no metrics endpoint now")
         return
-    token = tokens.find(machine.environ, scrape=True).first
+    token = tokens.find(machine.environ, use="scrape").first
     answer = ask(status.prometheus, headers={"Authorization": f"Bearer {token}"} if token else {})
     if answer.problem or answer.status != 200:
         what = answer.problem or f"{status.prometheus} answers with status {answer.status}"

@@ -50,7 +50,7 @@ def body_of(now: RunMoment) -> Markup:
     where = tag("div", tag("p", "", id="where", role="status"), tag("div", id="brush"), class_="follow", id="follow")
     parts = (piece.html for piece in pieces)
     return joined(
-        header_of(now.facts, now.made, buttons_of()),
+        header_of(now.facts, now.made, now.run.place.marks, buttons_of()),
         tag("noscript", tag("p", _NO_SCRIPTS, class_="note")),
         tag("nav", links, aria_label="Parts of the page"),
         tag("main", verdict_of(now.facts), where, *parts, class_="incomplete" if is_incomplete(now) else None),

@@ -12,6 +12,7 @@ from otel_rl.recorder.facts.step_time import RECENT_STEPS
 
 if TYPE_CHECKING:
     from otel_rl.look.insight import Evidence, Facts, Finding
+    from otel_rl.recorder.archive.marks import Marks
 
 _MARKS = {"bad": "✖", "warning": "▲", "note": "○", "good": "✓"}
 """A mark for each severity, so that color is not the only sign."""
@@ -27,8 +28,8 @@ def buttons_of() -> Markup:
     )
 
 
-def header_of(facts: Facts, made_unix_nano: int, buttons: Markup = _NO_BUTTONS) -> Markup:
-    """Return the title line, with buttons if the page has none elsewhere."""
+def header_of(facts: Facts, made_unix_nano: int, marks: Marks, buttons: Markup = _NO_BUTTONS) -> Markup:
+    """Return the title line with the tags and notes of people, and with buttons if the page has none elsewhere."""
     summary = facts.summary
     of_total = f" of {summary.total_steps:,}" if summary.total_steps else ""
     machines = wording.count(len(summary.hosts), "machine")
@@ -54,9 +55,15 @@ def header_of(facts: Facts, made_unix_nano: int, buttons: Markup = _NO_BUTTONS) 
     return tag(
         "header",
         tag("a", "Skip to the verdict", href="#verdict", class_="skip"),
-        tag("div", tag("h1", name), tag("p", line, class_="facts"), class_="title"),
+        tag("div", tag("h1", name), tag("p", line, class_="facts"), *_marks_of(marks), class_="title"),
         tag("div", buttons, class_="buttons") if buttons else "",
     )
+
+
+def _marks_of(marks: Marks) -> list[Markup]:
+    labels = joined(*(tag("span", label, class_="sure") for label in marks.labels))
+    texts = [tag("p", text, class_="note") for text in marks.notes.splitlines()]
+    return [*([tag("p", labels, class_="tags")] if marks.labels else []), *texts]
 
 
 def _cost_of(facts: Facts) -> list[str]:

@@ -126,6 +126,7 @@ class Drawn(NamedTuple):
 
 def as_of(facts: Facts, present: RunPresent) -> Facts:
     """Return facts in which how the run stands is said for the present, though findings are read less often."""
+    facts = replace(facts, summary=replace(facts.summary, name=present.name))  # somebody may have given it another one
     if facts.summary.state != present.state or not present.sentence:
         return facts
     findings = (

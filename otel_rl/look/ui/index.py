@@ -113,6 +113,13 @@ class RunIndex:
             known = {key: run.shown for key, run in self._runs.items() if run.shown is not None}
         return dict(sorted(known.items(), key=lambda item: -item[1].last_unix_nano))
 
+    def look_again(self, key: str) -> None:
+        """Look at a run, and whether it is still there, when somebody asks next: its marks were changed."""
+        with self._lock:
+            self._looked_at, self._walk_at = -_LOOK_S, 0.0
+            if key in self._runs:
+                self._runs[key].looked_at = -_ENDED_EVERY_S
+
     def close(self) -> None:
         """End the thread."""
         self._verdicts.close()

@@ -24,7 +24,7 @@ class LivePage:
     The output of the cell has the token of the page, which means nothing once this process has ended.
 
     Attributes:
-        link: The address, with its token: whoever has it can read the runs.
+        link: The address, with its token: whoever has it reads, marks and deletes the runs.
     """
 
     def __init__(self, server: PageServer) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from otel_rl.look.ui.choice import RunChoice
 from otel_rl.look.ui.compared import compared
+from otel_rl.look.ui.mark_changes import MarkedPlace, changed, removal_of
 from otel_rl.look.ui.overlay import OverlaidRun, overlay, tag_of
 from otel_rl.look.ui.site import Content, Query, Route, as_json
-from otel_rl.recorder.archive.runs import is_run_directory
+from otel_rl.recorder.archive.runs import is_run_directory, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,9 @@ def routes_of(index: RunIndex, pages: RunPages, ranges: RangeCache) -> Sequence[
         Route(re.compile("/runs"), partial(_runs, index)),
         Route(re.compile(_RUN), partial(_run, index, pages)),
         Route(re.compile(f"{_RUN}/part/([a-z]+)"), partial(_part, index, pages)),
+        Route(re.compile(f"{_RUN}/marks"), partial(_marks, index)),
+        Route(re.compile(f"{_RUN}/marks"), partial(_change, index), "POST"),
+        Route(re.compile(f"{_RUN}/content"), partial(_content, index)),
         Route(re.compile("/found"), partial(_found, index, RunChoice())),
         Route(re.compile("/curves"), partial(_curves, index, ranges)),
         Route(re.compile("/compared"), partial(_compared, index)),
@@ -58,13 +62,31 @@ def _found(index: RunIndex, choice: RunChoice, query: Query) -> Content:
 
 def _run(index: RunIndex, pages: RunPages, key: str, query: Query) -> Content:
     """Return the page of a run, without what the browser knows."""
-    return Content("", lambda: as_json(pages.page(_place(index, key), set(query.every("known")))))
+    return Content("", lambda: as_json(pages.page(place_of(_place(index, key).path), set(query.every("known")))))
 
 
 def _part(index: RunIndex, pages: RunPages, key: str, name: str, _: Query) -> Content:
     """Return the data of a part of a run."""
     digest, data = pages.part(_place(index, key), name)
     return Content(digest, lambda: data)
+
+
+def _marks(index: RunIndex, key: str, _: Query) -> Content:
+    """Return the marks of a run, which differ from those of the list once somebody else has changed them."""
+    place = place_of(_place(index, key).path)
+    return Content("", lambda: as_json(MarkedPlace(name=place.name, first_name=place.first_name, marks=place.marks)))
+
+
+def _content(index: RunIndex, key: str, _: Query) -> Content:
+    """Return what somebody is asked before a run is deleted."""
+    return Content("", lambda: as_json(removal_of(_place(index, key).path)))
+
+
+def _change(index: RunIndex, key: str, body: bytes) -> Content:
+    """Change the marks of a run, or delete it."""
+    marks = changed(_place(index, key).path, body)
+    index.look_again(key)
+    return Content("", lambda: as_json(marks))
 
 
 def _place(index: RunIndex, key: str) -> Place:

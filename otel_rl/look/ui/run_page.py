@@ -108,6 +108,7 @@ class RunPages:
             if place.path not in self._looks:
                 self._looks[place.path] = _Look(place, self._readers, self._closing)
             look = self._looks[place.path]
+            look.place = place  # its marks may have changed
             self._looks.move_to_end(place.path)
             while len(self._looks) > _MOST_RUNS:
                 self._looks.popitem(last=False)
@@ -119,7 +120,7 @@ class _Look:
 
     def __init__(self, place: Place, readers: ThreadPoolExecutor, closing: threading.Event) -> None:
         self.read: _Read | None = None
-        self._place, self._readers, self._closing = place, readers, closing
+        self.place, self._readers, self._closing = place, readers, closing
         self._present = present_of(place)
         self._present_at, self._due = time.monotonic(), 0.0
         self._is_reading, self._problem = False, ""
@@ -154,7 +155,7 @@ class _Look:
             is_held=self._is_held,
             is_incomplete=is_incomplete(read.moment),
             problem=self._problem,
-            header=str(header_of(facts, present.at or read.moment.made)),
+            header=str(header_of(facts, present.at or read.moment.made, self.place.marks)),
             sections=tuple(
                 msgspec.structs.replace(part, html=None) if part.digest in known else part
                 for part in (*of_now, *read.sections)
@@ -166,16 +167,16 @@ class _Look:
         """Look at the present, and read the run again if its files have changed, but not too often."""
         now = time.monotonic()
         if now - self._present_at >= _PRESENT_S:
-            self._present, self._present_at = present_of(self._place), now
+            self._present, self._present_at = present_of(self.place), now
         if goes_on(self._present.state) and now - self._held_at >= RENEW_S:
-            self._is_held, self._held_at = hold_lease(self._place.path), now
+            self._is_held, self._held_at = hold_lease(self.place.path), now
         if self._is_reading:
             return
         known = self.read
         has_ended = known is not None and known.moment.facts.summary.state != self._present.state
         if now < self._due and not has_ended:
             return
-        files = changes.of_records(self._place.path)
+        files = changes.of_records(self.place.path)
         if known is not None and files == known.files:
             return
         self._is_reading = True
@@ -184,7 +185,7 @@ class _Look:
     def _read(self, files: Fingerprint) -> None:
         began = time.thread_time()
         try:
-            moment = RunMoment(self._place.path)
+            moment = RunMoment(self.place.path)
             read = _Read(moment, files, tuple(map(_section_of, pieces_of(moment))), {})
             if self.read is None:
                 self.read = read  # what there is already is shown at once
@@ -196,7 +197,7 @@ class _Look:
             self.read, self._problem = read, ""
         except Exception as error:  # one that cannot be read is said, and read again when its files change
             self._problem = str(error)
-            _warnings.warn(f"{self._place.path}: {error}")
+            _warnings.warn(f"{self.place.path}: {error}")
         finally:
             self._due = time.monotonic() + max(_LIVE_EVERY_S, (time.thread_time() - began) / _SHARE)
             self._is_reading = False

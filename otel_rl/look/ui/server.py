@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _IDLE_S, _BODY_S = 60.0, 5.0
 _MOST_CONNECTIONS = 256
+_MOST_HELD = 1 << 20
 _TOKEN_BYTES = 32
 _WHERE = "that of the link that `otel-rl ui` printed"
 
@@ -58,18 +59,19 @@ class PageServer:
         cache = cache_directory()
         self.index = RunIndex(directories, cache)
         self._pages = RunPages()
-        self._site = PageSite(page(), routes_of(self.index, self._pages, RangeCache(cache)))
+        self._site = PageSite(page(), routes_of(self.index, self._pages, RangeCache(cache)), tokens)
         sockets, actual = listen_from(host, port)
         self._serving = Serving(
             sockets,
             self._site,
-            Gate(tokens, host, open_paths=("/",)),
+            Gate(tokens, host, readers=tokens.for_reading(), open_paths=("/",)),
             RefusalCounter(),
             name="otel-rl-ui",
             tls=tls,
             idle_s=_IDLE_S,
             body_s=_BODY_S,
             most=_MOST_CONNECTIONS,
+            most_held=_MOST_HELD,
         )
         shown = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host.strip("[]")
         shown = f"[{shown}]" if ":" in shown else shown

@@ -7,6 +7,7 @@ from otel_rl.look.page.markup import Markup, joined, tag
 from otel_rl.look.page.verdict import buttons_of
 
 _TITLE = "otel-rl"
+_SHARE = tag("button", "share", type="button", id="share", title="A link for reading, to what is shown")
 _NO_SCRIPTS = "This page needs JavaScript. Without it: otel-rl ls, otel-rl top and otel-rl report."
 
 
@@ -21,7 +22,7 @@ def _body() -> Markup:
             "header",
             tag("a", _TITLE, href="#runs", class_="home"),
             tag("p", "", id="watching", role="status"),
-            tag("div", buttons_of(), class_="buttons"),
+            tag("div", _SHARE, buttons_of(), class_="buttons"),
             class_="bar",
         ),
         tag("noscript", tag("p", _NO_SCRIPTS, class_="note")),

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from otel_rl.recorder.errors.texts import shown
-from otel_rl.recorder.otlp.answers import MALFORMED, NOT_FOUND, Refusal
+from otel_rl.recorder.otlp.answers import FORBIDDEN, MALFORMED, NOT_FOUND, WRONG_METHOD, Refusal
 from otel_rl.recorder.otlp.site import Answer
 
 if TYPE_CHECKING:
@@ -19,13 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from otel_rl.recorder.otlp.site import Request
+    from otel_rl.recorder.settings.tokens import Tokens
 
 _WORKERS = 8
 """Threads that answer: while some read many runs to be compared, the list is still answered."""
 _MOST_QUERY = 8192
+_MOST_BODY = 64 << 10
+"""The largest change of marks in bytes: notes have 10,000 characters at most."""
 _WORTH_PACKING = 1024
 """The size in bytes from which an answer is compressed."""
 _LEVEL = 1
+_SHELL, _ACCESS = "/", "/access"
 _JSON, _TEXT = "application/json; charset=utf-8", "text/plain; charset=utf-8"
 _GUARDED = {
     "X-Content-Type-Options": "nosniff",
@@ -43,6 +47,13 @@ class Content(NamedTuple):
     tag: str  # a text that differs when the content does; empty if that is not known before it is made
     make: Callable[[], bytes]  # makes it, unless the browser has it already
     kind: str = _JSON  # its media type
+
+
+class PageAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """The rights of whoever looks at the page."""
+
+    may_change: bool  # whether marks can be changed and runs deleted
+    reading_token: str  # the token that can be shared: it only reads
 
 
 class Query:
@@ -73,7 +84,9 @@ class Route(NamedTuple):
     """A path, and what answers it."""
 
     pattern: re.Pattern[str]  # the whole path; its groups are the first arguments of `answer`
-    answer: Callable[..., Content]  # takes the groups and the query; it raises `Refusal` and `LookupError`
+    answer: Callable[..., Content]
+    """Takes the groups, and the query or what was posted; it raises `Refusal` and `LookupError`."""
+    method: str = "GET"  # `POST` for what changes something, which the token for reading may not
 
 
 def as_json(value: object) -> bytes:
@@ -82,30 +95,45 @@ def as_json(value: object) -> bytes:
 
 
 class PageSite:
-    """The shell and all that it asks for."""
+    """The shell and all that it asks for.
 
-    methods = ("GET",)
-    largest = 0
+    Args:
+        shell: The page itself, which everybody gets.
+        routes: What else is there.
+        tokens: The tokens that change something; the gate lets in those for reading too.
+    """
 
-    def __init__(self, shell: bytes, routes: Sequence[Route]) -> None:
-        self._shell = shell
-        self._routes = routes
+    methods = ("GET", "POST")
+    largest = _MOST_BODY
+
+    def __init__(self, shell: bytes, routes: Sequence[Route], tokens: Tokens) -> None:
+        self._shell, self._routes, self._tokens = shell, routes, tokens
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="otel-rl-page")
 
     def check(self, request: Request) -> None:
-        """Check the path.
+        """Check the path and the method.
 
         Raises:
-            Refusal: Nothing is there.
+            Refusal: Nothing is there, or the token is one for reading.
         """
-        if request.path != "/" and self._route_of(request.path) is None:
+        own = {_SHELL: ("GET",), _ACCESS: ("GET",)}.get(request.path, ())
+        methods = own or tuple(route.method for route in self._routes if route.pattern.fullmatch(request.path))
+        if not methods:
             raise Refusal(NOT_FOUND, f"nothing is at {shown(request.path)}")
+        if request.method not in methods:
+            usable = ", ".join(methods)
+            raise Refusal(WRONG_METHOD, f"{shown(request.path)} is not changed: use {usable}", {"Allow": usable})
+        if request.method != "GET" and not self._may_change(request):
+            raise Refusal(FORBIDDEN, "this link is for reading: its token changes no marks and deletes no run")
 
-    async def answer(self, request: Request, _: bytearray) -> Answer:
+    async def answer(self, request: Request, body: bytearray) -> Answer:
         """Return what a path has, or that the browser has it already."""
-        if request.path == "/":
+        if request.path == _SHELL:
             return _answer(request.headers, "", self._shell, "text/html; charset=utf-8")
-        return await asyncio.get_running_loop().run_in_executor(self._workers, self._answer, request)
+        if request.path == _ACCESS:
+            access = PageAccess(may_change=self._may_change(request), reading_token=self._tokens.for_reading().first)
+            return _answer(request.headers, "", as_json(access), _JSON)
+        return await asyncio.get_running_loop().run_in_executor(self._workers, self._answer, request, bytes(body))
 
     def refuse(self, _: Request, refusal: Refusal) -> Answer:
         """Return the reason as a text."""
@@ -117,18 +145,15 @@ class PageSite:
         """End the threads."""
         self._workers.shutdown(wait=False, cancel_futures=True)
 
-    def _route_of(self, path: str) -> tuple[Route, tuple[str, ...]] | None:
-        for route in self._routes:
-            if (match := route.pattern.fullmatch(path)) is not None:
-                return route, match.groups()
-        return None
+    def _may_change(self, request: Request) -> bool:
+        return self._tokens.accept(request.headers.get("authorization", ""))
 
-    def _answer(self, request: Request) -> Answer:
-        known = self._route_of(request.path)
-        assert known is not None  # `check` has refused all others
-        route, groups = known
+    def _answer(self, request: Request, body: bytes) -> Answer:
+        matches = ((route, route.pattern.fullmatch(request.path)) for route in self._routes)
+        # `check` has refused all others
+        route, match = next((route, match) for route, match in matches if match and route.method == request.method)
         try:
-            content = route.answer(*groups, Query(request.query))
+            content = route.answer(*match.groups(), body if request.method == "POST" else Query(request.query))
             tag = f'"{content.tag}"' if content.tag else ""
             if tag and request.headers.get("if-none-match") == tag:
                 return Answer(304, {"ETag": tag, **_GUARDED})

@@ -15,8 +15,6 @@ from otel_rl.recorder.facts import wording
 if TYPE_CHECKING:
     from pathlib import Path
 
-_MOST_ENTRIES = 6
-
 
 @click.command(
     cls=Verb,
@@ -38,7 +36,7 @@ def rm(runs: tuple[Path, ...], *, yes: bool) -> None:
     try:
         contents = [content_of(run) for run in runs]
         for content in contents:
-            say(f"{content.title} in {content.path}: {_described(content)}")
+            say(f"{content.title} in {content.path}: {content.described}")
         size = wording.memory(sum(content.size for content in contents))
         if not yes:
             click.confirm(f"Delete {wording.count(len(runs), 'run')}, {size}?", abort=True)
@@ -50,12 +48,3 @@ def rm(runs: tuple[Path, ...], *, yes: bool) -> None:
             size = wording.memory(sum(content.size for content in deleted))
             paths = f": {', '.join(str(content.path) for content in deleted)}" if len(deleted) < len(runs) else ""
             say(f"deleted {wording.count(len(deleted), 'run')}, {size}{paths}")
-
-
-def _described(content: RunContent) -> str:
-    """Return the size of a run, its largest entries, and what was not delivered."""
-    entries = [f"{name} {wording.memory(size)}" for name, size in content.entries[:_MOST_ENTRIES]]
-    if more := len(content.entries) - len(entries):
-        entries.append(f"{more} more")
-    lacks = [f"{name} lacks {wording.count(count, 'item')} of it" for name, count in content.undelivered]
-    return "; ".join((f"{wording.memory(content.size)}: {', '.join(entries)}", *lacks))

@@ -45,8 +45,8 @@ _PORT = 9470
 def ui(directories: tuple[Path, ...], host: str, port: int, token_file: Path | None, insecure: bool) -> None:
     """Show the runs below directories in the browser, live: what each says, and what needs somebody.
 
-    It reads files, and prints one link. The link has a token: whoever has it can read the runs. Without DIR, it is
-    OTEL_RL_DIR (runs). On another machine, forward the port: ssh -L 9470:127.0.0.1:9470 HOST.
+    It reads files, and prints one link. The link has a token: whoever has it reads, marks and deletes the runs as you
+    do. Without DIR, it is OTEL_RL_DIR (runs). On another machine, forward the port: ssh -L 9470:127.0.0.1:9470 HOST.
     """
     from otel_rl.look.ui.server import PageServer
     from otel_rl.recorder.errors import SettingsError
@@ -62,7 +62,7 @@ def ui(directories: tuple[Path, ...], host: str, port: int, token_file: Path | N
     except (SettingsError, OSError, ValueError, OverflowError) as error:
         raise click.ClickException(str(error)) from error
     say(server.link)
-    say("The link has a token: whoever has it can read these runs. Ctrl-C ends.", err=True)
+    say("The link has a token: whoever has it reads, marks and deletes these runs. Ctrl-C ends.", err=True)
     stop_signals.wait(stopped)
     server.close()
     logging.shutdown()

@@ -16,6 +16,7 @@ from otel_rl.recorder.archive.runs import MANIFEST, place_of
 from otel_rl.recorder.directory.directory import ATTEMPTS, here
 from otel_rl.recorder.directory.parts import ARCHIVE, LOCAL, is_at_work
 from otel_rl.recorder.errors import UNDECODABLE
+from otel_rl.recorder.facts import wording
 from otel_rl.recorder.facts.states import goes_on
 from otel_rl.recorder.files.locks import Lock
 from otel_rl.recorder.files.modes import PUBLIC
@@ -24,6 +25,8 @@ from otel_rl.recorder.files.own_directory import OwnDirectory
 from otel_rl.recorder.files.own_files import ForeignError, check_own, read_own, user
 
 _BLOCK = 512
+_MOST_ENTRIES = 6
+"""Entries of a directory that are named when somebody is asked whether to delete it."""
 
 
 class RefusedError(ValueError):
@@ -42,6 +45,15 @@ class RunContent(NamedTuple):
     def size(self) -> int:
         """Its disk space in bytes."""
         return sum(size for _, size in self.entries)
+
+    @property
+    def described(self) -> str:
+        """Its size, its largest entries, and which exporters have not got everything, in words."""
+        entries = [f"{name} {wording.memory(size)}" for name, size in self.entries[:_MOST_ENTRIES]]
+        if more := len(self.entries) - len(entries):
+            entries.append(f"{more} more")
+        lacks = [f"{name} lacks {wording.count(count, 'item')} of it" for name, count in self.undelivered]
+        return "; ".join((f"{wording.memory(self.size)}: {', '.join(entries)}", *lacks))
 
 
 class _Identity(msgspec.Struct):

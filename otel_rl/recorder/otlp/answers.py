@@ -37,6 +37,7 @@ class RefusalKind(NamedTuple):
 
 MALFORMED = RefusalKind(400, 3)
 UNAUTHENTICATED = RefusalKind(401, 16)
+FORBIDDEN = RefusalKind(403, 7)
 NOT_FOUND = RefusalKind(404, 5)
 WRONG_METHOD = RefusalKind(405, 12)
 TOO_LARGE = RefusalKind(413, 3)

@@ -36,6 +36,7 @@ class Gate:
         tokens: The bearer tokens, of which requests must have one.
         host: The name or address of the listener as configured.
         clock: The time in seconds.
+        readers: Further tokens that are let in; which requests they may make, the site decides.
         open_paths: Paths of answers that are the same for everybody, and need no token.
     """
 
@@ -45,9 +46,10 @@ class Gate:
         host: str = "",
         clock: Callable[[], float] = time.monotonic,
         *,
+        readers: Tokens | None = None,
         open_paths: Collection[str] = (),
     ) -> None:
-        self._tokens, self._clock, self._open_paths = tokens, clock, open_paths
+        self._tokens, self._readers, self._clock, self._open_paths = tokens, readers, clock, open_paths
         own = socket.gethostname().lower()
         self._names = {"", "localhost", own, own.partition(".")[0], host.strip("[]").lower()}
         self._wrong: Counter[str] = Counter()
@@ -83,7 +85,7 @@ class Gate:
         return True
 
     def _check_token(self, peer: str, authorization: str) -> None:
-        if self._tokens.accept(authorization):
+        if self._tokens.accept(authorization) or (self._readers and self._readers.accept(authorization)):
             return
         if authorization and self._count_wrong(peer) > _MOST_WRONG:  # the right one passes: addresses are shared
             raise Refusal(TOO_MUCH, f"{peer} has sent more than {_MOST_WRONG} wrong tokens in a minute")

@@ -1,7 +1,8 @@
 """Bearer tokens: where they come from, the file that holds them, and whether a request has a valid one.
 
 A file has one token in each line. The first one is sent; all of them are accepted, so that tokens can be rotated.
-From each token follows another one for scraping: it reads metrics, and writes no records.
+From each token follow two others: one for scraping, which reads metrics and writes no records, and one for reading,
+which reads the page over all runs and changes nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import stat
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from otel_rl.recorder.errors import SettingsError
 from otel_rl.recorder.errors.occasional import Occasional
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 TOKEN_VARIABLE, TOKEN_FILE_VARIABLE = "OTEL_RL_TOKEN", "OTEL_RL_TOKEN_FILE"
 """Settings are written to files, secrets are not: these are variables only."""
 SCRAPE_SUFFIX = ".scrape"
+TokenUse = Literal["", "scrape", "read"]
+"""The use of tokens; empty if they allow everything."""
 _OF_VARIABLE = f"that of {TOKEN_VARIABLE}"
 _SHORTEST = 16
 """The smallest number of characters; `otel-rl token` makes 43."""
@@ -39,7 +42,7 @@ class Tokens:
     Args:
         text: The one token; empty if they are in a file.
         path: The file; `None` if there is none.
-        scrape: If true, the tokens are those for scraping.
+        use: The use of the tokens, which follow from those in the text or file.
         where: Where clients find the token, if it is not in a file.
 
     Raises:
@@ -47,9 +50,9 @@ class Tokens:
     """
 
     def __init__(
-        self, text: str = "", path: Path | None = None, *, scrape: bool = False, where: str = _OF_VARIABLE
+        self, text: str = "", path: Path | None = None, *, use: TokenUse = "", where: str = _OF_VARIABLE
     ) -> None:
-        self._path, self._scrape, self._where = path, scrape, where
+        self._text, self._path, self._use, self._where = text, path, use, where
         self._lock = threading.Lock()
         self._state = _state(path)
         self._valid = self._used((_checked(text, TOKEN_VARIABLE),) if text else read(path) if path else ())
@@ -69,7 +72,7 @@ class Tokens:
     def fix(self) -> str:
         """Where clients find the token."""
         where = f"the first line of {self._path}" if self._path else self._where
-        if not self._scrape:
+        if self._use != "scrape":
             return f"send {where}"
         return f"send the token for scraping, which follows from {where}: `otel-rl token` wrote it to *{SCRAPE_SUFFIX}"
 
@@ -83,8 +86,12 @@ class Tokens:
         self._follow()
         return self._has(given) or (self._follow(anyway=True) and self._has(given))
 
+    def for_reading(self) -> Tokens:
+        """Return the tokens for reading that follow from these."""
+        return Tokens(self._text, self._path, use="read", where=self._where)
+
     def _used(self, tokens: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(for_scraping, tokens)) if self._scrape else tokens
+        return tuple(following(token, self._use) for token in tokens)
 
     def _has(self, given: str) -> bool:
         token = given.strip().encode()
@@ -110,27 +117,30 @@ class Tokens:
             return True
 
 
-def for_scraping(token: str) -> str:
-    """Return the token for scraping that follows from a token, which does not follow from it."""
-    return base64.urlsafe_b64encode(hmac.digest(token.encode(), b"otel-rl scrape", "sha256")).decode().rstrip("=")
+def following(token: str, use: TokenUse) -> str:
+    """Return the token for a use that follows from a token, which does not follow from it."""
+    if not use:
+        return token
+    digest = hmac.digest(token.encode(), f"otel-rl {use}".encode(), "sha256")
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-def find(environ: Mapping[str, str] | None = None, file: Path | None = None, *, scrape: bool = False) -> Tokens:
+def find(environ: Mapping[str, str] | None = None, file: Path | None = None, *, use: TokenUse = "") -> Tokens:
     """Return the tokens in a file, else those of `OTEL_RL_TOKEN`, `OTEL_RL_TOKEN_FILE` or the user's own file.
 
-    With `scrape`, they are the tokens for scraping that follow from them.
+    For another use than all, they are those that follow from them.
 
     Raises:
         SettingsError: The file cannot be used.
     """
     environ = os.environ if environ is None else environ
     if file is None and (text := environ.get(TOKEN_VARIABLE, "").strip()):
-        return Tokens(text, scrape=scrape)
+        return Tokens(text, use=use)
     if file is None and (named := environ.get(TOKEN_FILE_VARIABLE)):
         file = Path(named).expanduser()
     if file is None and (usual := usual_path(environ)).exists():
         file = usual
-    return Tokens(path=file, scrape=scrape)
+    return Tokens(path=file, use=use)
 
 
 def usual_path(environ: Mapping[str, str] | None = None) -> Path:

@@ -135,7 +135,7 @@ def prepare(runs: Path, programs: Mapping[str, str]) -> Path:
     """Write the configuration of the servers; return its directory."""
     state, deploy, dashboards = _state(runs, makes=True), _files("deploy"), _files("dashboards")
     texts = configurations(deploy, programs)
-    write_atomically(state / "scrape-token", tokens.find(scrape=True).first.encode(), PRIVATE.file)
+    write_atomically(state / "scrape-token", tokens.find(use="scrape").first.encode(), PRIVATE.file)
     for name, text in texts.items():
         write_atomically(state / name, text.replace("{state}", str(state)).encode())
     alertmanagers = [{"targets": [f"127.0.0.1:{PORTS['alertmanager']}"]}]

@@ -73,7 +73,7 @@ def create(path: Path, *, rotate: bool = False) -> None:
             os.link(beside, path)  # fails if another process has just written the file
     finally:
         beside.unlink(missing_ok=True)
-    write_atomically(scrape_path(path), tokens.for_scraping(lines[0]).encode(), PRIVATE.file)
+    write_atomically(scrape_path(path), tokens.following(lines[0], "scrape").encode(), PRIVATE.file)
 
 
 def scrape_path(path: Path) -> Path:

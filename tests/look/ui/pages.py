@@ -36,11 +36,13 @@ class Served:
         address, _, self.token = server.link.partition("#token=")
         self.port = int(address.rpartition(":")[2].rstrip("/"))
 
-    def get(self, path: str, token: str | None = None, method: str = "GET", **headers: str) -> Reply:
+    def get(
+        self, path: str, token: str | None = None, method: str = "GET", body: bytes | None = None, **headers: str
+    ) -> Reply:
         """Ask for a path, with the token of the link unless another one is given."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         sent = {"Authorization": f"Bearer {self.token if token is None else token}", **headers}
-        connection.request(method, path, headers=sent)
+        connection.request(method, path, body, headers=sent)
         answer = connection.getresponse()
         reply = Reply(answer.status, {name.lower(): text for name, text in answer.getheaders()}, answer.read())
         connection.close()

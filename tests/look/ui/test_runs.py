@@ -153,7 +153,7 @@ def test_a_verb_that_serves(tmp_path: Path) -> None:
 
     assert process.returncode == 0
     assert (rest, token in errors) == ("", False)
-    assert "whoever has it can read these runs" in errors
+    assert "whoever has it reads, marks and deletes these runs" in errors
 
 
 def test_a_run_that_was_not_read_yet(tmp_path: Path) -> None:

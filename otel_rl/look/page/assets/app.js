@@ -1,10 +1,12 @@
 // The page over all runs: which screen is shown follows from the address.
 
+import {sayWhat} from "./bar.js";
 import {compareScreen} from "./compare.js";
 import {byId} from "./dom.js";
 import {takeToken} from "./net.js";
 import {runScreen} from "./run_screen.js";
 import {runsScreen} from "./runs.js";
+import {mountShare} from "./share.js";
 import {nextTheme, setTheme} from "./theme.js";
 
 const SCREENS = {runs: runsScreen, run: runScreen, compare: compareScreen};
@@ -35,6 +37,7 @@ function follow() {
 
 setTheme("");
 byId("theme").addEventListener("click", nextTheme);
+mountShare(sayWhat);
 addEventListener("hashchange", follow);
 follow();
 document.documentElement.dataset.ready = "page";

@@ -16,6 +16,7 @@ export function takeToken() {
 
 function keep(token) {
   kept = token;
+  if (isFramed) return;
   try {
     sessionStorage.setItem(KEY, token);
   } catch {
@@ -24,17 +25,20 @@ function keep(token) {
 }
 
 let kept = null;
+// In a frame, such as a notebook's, only the token of its own address counts: whoever frames the page of somebody else
+// could lead clicks to "Delete".
+const isFramed = window.top !== window;
 
 function tokenNow() {
   try {
-    return sessionStorage.getItem(KEY) ?? kept;
+    return (isFramed ? null : sessionStorage.getItem(KEY)) ?? kept;
   } catch {
     return kept;
   }
 }
 
 // A run that is opened in a new tab: other tabs of this page, and only those of the same address and port, tell the token.
-const tabs = new BroadcastChannel(KEY);
+const tabs = isFramed ? new EventTarget() : new BroadcastChannel(KEY);
 tabs.addEventListener("message", ({data}) => {
   const token = tokenNow();
   if (data === null && token) tabs.postMessage(token);
@@ -43,6 +47,7 @@ tabs.addEventListener("message", ({data}) => {
 
 /** Ask other tabs for the token, and wait until one has told it, for a moment. */
 async function askTabs() {
+  if (isFramed) return;
   const told = new Promise((resolve) => tabs.addEventListener("message", ({data}) => typeof data === "string" && resolve()));
   tabs.postMessage(null);
   await Promise.race([told, new Promise((resolve) => setTimeout(resolve, TABS_MS))]);
@@ -68,23 +73,33 @@ const MOST_KNOWN = 200;
 
 /** The JSON at a path, relative to the page. What the browser has already is not sent again. */
 export async function ask(path, withinMs = ANSWERS_MS) {
-  if (!tokenNow()) await askTabs();
   const before = known.get(path);
-  const headers = {Authorization: `Bearer ${tokenNow() ?? ""}`};
-  if (before) headers["If-None-Match"] = before.tag;
-  const [answer, text] = await fetch(path, {headers, cache: "no-store", signal: AbortSignal.timeout(withinMs)})
-    .then(async (answer) => [answer, await answer.text()])
-    .catch((error) => {
-      throw new Unreachable(error.message);
-    });
+  const [answer, text] = await fetched(path, before ? {"If-None-Match": before.tag} : {}, {}, withinMs);
   if (answer.status === 304) return before.value;
-  if (!answer.ok) throw new Refused(answer.status, text.trim());
   const value = JSON.parse(text);
   const tag = answer.headers.get("ETag");
   known.delete(path);
   if (tag) known.set(path, {tag, value});
   if (known.size > MOST_KNOWN) known.delete(known.keys().next().value);
   return value;
+}
+
+/** Post a change to a path, and return the JSON of its answer. */
+export async function send(path, change) {
+  const [, text] = await fetched(path, {"Content-Type": "application/json"}, {method: "POST", body: JSON.stringify(change)}, ANSWERS_MS);
+  return JSON.parse(text);
+}
+
+async function fetched(path, headers, more, withinMs) {
+  if (!tokenNow()) await askTabs();
+  const own = {Authorization: `Bearer ${tokenNow() ?? ""}`, ...headers};
+  const [answer, text] = await fetch(path, {headers: own, cache: "no-store", signal: AbortSignal.timeout(withinMs), ...more})
+    .then(async (answer) => [answer, await answer.text()])
+    .catch((error) => {
+      throw new Unreachable(error.message);
+    });
+  if (!answer.ok && answer.status !== 304) throw new Refused(answer.status, text.trim());
+  return [answer, text];
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import {sayWhat, showPlace} from "./bar.js";
 import {arrange, byId, make} from "./dom.js";
+import {changeMarks} from "./marks.js";
 import {Refused, ask, poll} from "./net.js";
 import {parsed, renew} from "./renew.js";
 import {RunParts} from "./run.js";
@@ -18,10 +19,13 @@ export function runScreen(place, key) {
   const overview = make("div", {class: "follow", id: "follow"}, make("p", {id: "where", role: "status"}), make("div", {id: "brush"}));
   const main = make("main", {}, make("p", {class: "note", id: "reading"}, "Reading the run …"));
   const sections = new Map();
+  const marks = make("button", {type: "button", hidden: true, "data-drawn": "", onclick: () => changeMarks([{key}], () => look().catch(sayWhat)).catch(sayWhat)}, "Marks …");
+  header.append(marks);
   let everyMs = LIVE_MS, isFollowed = false;
   place.append(header, nav, main);
 
   const look = async () => {
+    if (marks.hidden) marks.hidden = !(await ask("access")).may_change;
     const page = await ask(`run/${encodeURIComponent(key)}?known=${[...sections.values()].map(({digest}) => digest).join(",")}`);
     run.signal.throwIfAborted(); // the reader has left: the page is that of another screen
     everyMs = page.goes_on || !page.sections.length ? LIVE_MS : ENDED_MS;

@@ -4,6 +4,7 @@ import {rememberList, sayWhat, showPlace} from "./bar.js";
 import {make} from "./dom.js";
 import {keyed} from "./keyed.js";
 import {goToSearch, mountKeys} from "./keys.js";
+import {changeMarks} from "./marks.js";
 import {ask, poll, readable} from "./net.js";
 import {agoText, numberText, percentText, secondsText, wholeText} from "./numbers.js";
 
@@ -19,7 +20,7 @@ const chosen = new Set(); // keys of runs to be compared: they stay chosen when 
 /** The list. Its search, order, columns and groups are in the address: `#runs&find=state:hung&sort=lr&columns=lr,kl:best`. */
 export function runsScreen(place, of, parts) {
   const runs = new Map(), closing = new AbortController();
-  let cursor = "", clock = 0, settings = {}, found = null, foundFor = "", wanted = "", drawnColumns = "", isStale = true;
+  let cursor = "", clock = 0, settings = {}, mayChange = null, found = null, foundFor = "", wanted = "", drawnColumns = "", isStale = true;
   const note = make("p", {class: "note", role: "status"});
   const inputs = {
     find: make("input", {type: "search", id: "find", placeholder: "Search: text, state:hung, project:math, lr>1e-6", "aria-label": "Search runs", autocomplete: "off", spellcheck: "false", oninput: () => set({find: inputs.find.value})}),
@@ -28,7 +29,8 @@ export function runsScreen(place, of, parts) {
     all: make("input", {type: "checkbox", onchange: () => set({all: inputs.all.checked ? "1" : ""})}),
   };
   const compare = make("button", {type: "button", id: "compare", disabled: true, onclick: () => (location.hash = `#compare=${[...chosen].join(",")}`)}, "Compare");
-  const bar = make("div", {class: "chooser", role: "search"}, inputs.find, inputs.columns, make("label", {}, inputs.group, " by project"), make("label", {}, inputs.all, " archived too"), compare);
+  const marks = make("button", {type: "button", hidden: true, onclick: () => changeMarks([...chosen].map((key) => runs.get(key)).filter(Boolean), again).catch(sayWhat)}, "Marks …");
+  const bar = make("div", {class: "chooser", role: "search"}, inputs.find, inputs.columns, make("label", {}, inputs.group, " by project"), make("label", {}, inputs.all, " archived too"), compare, marks);
   const caption = make("caption", {class: "unseen", "data-key": "caption"}, "Runs"), head = make("thead", {"data-key": "head"});
   const table = make("table", {class: "runs"}, caption, head);
   place.append(make("main", {}, make("h1", {}, "Runs"), bar, note, table));
@@ -96,11 +98,14 @@ export function runsScreen(place, of, parts) {
   }
 
   function sayChosen() {
+    marks.hidden = !mayChange || !chosen.size;
     compare.disabled = chosen.size < 2 || chosen.size > MOST_COMPARED;
     compare.textContent = chosen.size > MOST_COMPARED ? `Compare: ${MOST_COMPARED} runs at most` : chosen.size ? `Compare ${wholeText(chosen.size)} chosen` : "Compare: choose runs";
   }
 
+  const again = () => look().catch(sayWhat);
   const look = async () => {
+    mayChange ??= (await ask("access")).may_change;
     const news = await ask(`runs?cursor=${encodeURIComponent(cursor)}`, ANSWERS_MS);
     if (closing.signal.aborted) return;
     if (news.is_whole) runs.clear();
