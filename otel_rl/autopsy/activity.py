@@ -163,7 +163,7 @@ def thread_activity(thread: Thread | None, kernel: Kernel | None, *, moves: bool
     place = place_of(frames)
     if kernel is not None and _is_busy(kernel) and moves:
         return Activity("busy", "works", place)
-    called = list(itertools.takewhile(_is_of_a_library, frames))  # outside of these, a library called the user's code
+    called = list(itertools.takewhile(is_of_a_library, frames))  # outside of these, a library called the user's code
     # `backward` waits in a collective only if it is idle: on a CPU, the same frames are its own work.
     if (call := _collective(called)) and not (kernel is not None and call == "backward" and _is_busy(kernel)):
         return Activity("collective", f"waits in {call}", place, call)
@@ -205,13 +205,14 @@ def _by_kernel(kernel: Kernel, frames: Sequence[Frame], place: str, *, moves: bo
     return Activity("unknown", "does nothing that can be seen" if kernel.state == "S" else "runs", place)
 
 
-def _is_of_a_library(frame: Frame) -> bool:
+def is_of_a_library(frame: Frame) -> bool:
+    """Return whether a frame is of a package, or of the standard library."""
     return _NAMED.search(frame.file) is not None
 
 
 def is_of_the_user(frame: Frame) -> bool:
     """Return whether a frame is of a file of the user; `python -c` has none."""
-    return not frame.file.startswith("<") and not _is_of_a_library(frame)
+    return not frame.file.startswith("<") and not is_of_a_library(frame)
 
 
 def _is_busy(kernel: Kernel) -> bool:

@@ -46,6 +46,13 @@ KINDS: dict[str, CauseKind] = {
         "Look at that error. Whoever fails gives nothing, so put errors into the queue too.",
         "recorded",
     ),
+    "task failed": CauseKind(
+        "likely", "Look at that error. Keep tasks, and await them, so that it is raised where it matters.", "stack"
+    ),
+    "lost result": CauseKind(
+        "likely",
+        "Look for an OOM kill (`dmesg`). `concurrent.futures.ProcessPoolExecutor` raises an error where a worker dies.",
+    ),
     "none open": CauseKind(
         "likely",
         "Look at who begins trajectories: it has ended, or has no work. Signal the end of data to those who wait.",

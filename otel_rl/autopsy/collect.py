@@ -122,8 +122,10 @@ def _processes(
             role=recorder.role if recorder is not None else "",
             rank=recorder.rank if recorder is not None else -1,
             command=command,
+            started_unix_nano=_started(pid),
             kernel=view,
             threads=threads,
+            tasks=stacks.tasks_of(asked[pid]) if threads and pid in asked else (),
             moves=moved.get(pid, 0) / seconds >= _LEAST_MOVED
             or (isinstance(earlier, tuple) and _main(earlier) != _main(threads)),
             missing="" if threads else (recorder.missing if recorder and recorder.missing else str(answer)),
@@ -251,6 +253,11 @@ def _seen_threads(
 
 def _lines(frames: Iterable[Frame]) -> list[tuple[str, int]]:
     return [(frame.file, frame.line) for frame in frames]
+
+
+def _started(pid: int) -> int:
+    stat = kernel.stat_of(pid)
+    return 0 if stat is None else time.time_ns() - round(kernel.age_of(stat) * 1e9)
 
 
 def _cpu(pids: Iterable[int]) -> dict[int, float]:

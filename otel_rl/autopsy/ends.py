@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_rl.autopsy.activity import thread_activity
+from otel_rl.autopsy.activity import activity_of, thread_activity
 from otel_rl.autopsy.causes import KINDS
+from otel_rl.autopsy.graph import is_child
+from otel_rl.autopsy.helpers import may_idle
 from otel_rl.autopsy.threads import is_full_pool, is_in_process, lacks_others
 from otel_rl.recorder.facts.order import strongest
 from otel_rl.recorder.facts.processes import ended_badly
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from otel_rl.autopsy.activity import ActivityKind
-    from otel_rl.autopsy.evidence import MachineSeen
+    from otel_rl.autopsy.evidence import MachineSeen, ProcessSeen
     from otel_rl.autopsy.graph import Debt, Graph
     from otel_rl.autopsy.nodes import Node
     from otel_rl.recorder.archive.now import MadeNow
@@ -80,6 +82,8 @@ def _end(path: Sequence[str], debts: tuple[Debt, ...], graph: Graph, machines: S
     kind, waiter = node.activity.kind, graph.nodes[path[-2]] if len(path) > 1 else None
     if node.endpoint is not None:
         return WaitEnd(_of_endpoint(node, waiter), (key,), debts)
+    if node.task is not None and node.task.error:
+        return WaitEnd("task failed", (key,), debts)
     if kind == "zombie":
         if node.now is not None and node.now.outcome is not None:
             return WaitEnd("died" if ended_badly(node.now.outcome) else "left", (key,), debts)
@@ -120,9 +124,30 @@ def _of_process(key: str, debts: Sequence[Debt], nodes: Mapping[str, Node]) -> s
         return "full queue"
     if kind in _VAGUE and debts and debts[-1].by == "recorded" and debts[-1].what:
         return "unfinished"
+    if new_workers(key, nodes):
+        return "lost result"
     if lacks_others(key, nodes):
         return "alone"
     return {"request": "no answer", "thread": "native", "loop": "queue"}.get(kind, kind)
+
+
+def new_workers(key: str, nodes: Mapping[str, Node]) -> Sequence[ProcessSeen]:
+    """Return the workers of a pool that were started while its process waits for a result, and all of which idle.
+
+    `multiprocessing.Pool` replaces a worker that was killed, and never gives the result of what that one did.
+    """
+    node = nodes[key]
+    frames = node.seen.threads[0].frames if node.seen is not None and node.seen.threads else ()
+    if node.activity.kind != "queue" or not any(frame.file.endswith("multiprocessing/pool.py") for frame in frames):
+        return ()
+    workers = [
+        other.seen
+        for other in nodes.values()
+        if is_child(node, other) and other.seen is not None and not other.is_helper
+    ]
+    if not all(may_idle(worker, activity_of(worker)) for worker in workers):
+        return ()
+    return [worker for worker in workers if worker.started_unix_nano > node.since > 0]
 
 
 def _samples(node: Node) -> bool:

@@ -57,6 +57,16 @@ class Thread(msgspec.Struct, frozen=True):
     moves: bool = False  # if true, its stack changed between two looks
 
 
+class AsyncTask(msgspec.Struct, frozen=True):
+    """A task of asyncio that waits, or that failed without that anybody asked for its result."""
+
+    name: str  # its name
+    frames: tuple[Frame, ...] = ()  # its frames, the innermost one first; of one that failed, where it did
+    awaits: tuple[int, ...] = ()  # the places, among the tasks of its process, of those that it waits for
+    is_main: bool = False  # if true, `asyncio.run` runs it
+    error: str = ""  # the exception of one that failed
+
+
 class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
     """A process on the machine."""
 
@@ -65,8 +75,10 @@ class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
     role: str = ""  # its role; empty for a trainer rank
     rank: int = -1  # its rank; -1 for a process that records nothing itself
     command: str = ""  # the beginning of its command line
+    started_unix_nano: int = 0  # when it was started; 0 if that is unknown
     kernel: Kernel | None = None  # the kernel's view of it; `None` if it has gone
     threads: tuple[Thread, ...] = ()  # its threads with their stacks, the main thread first
+    tasks: tuple[AsyncTask, ...] = ()  # its tasks of asyncio
     moves: bool = False  # if true, the stack of its main thread changed between two looks, or it moved many bytes
     missing: str = ""  # why there are no stacks; empty if there are
     connections: tuple[ConnectionSeen, ...] = ()  # its TCP connections

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from otel_rl.autopsy.activity import WAITS, activity_of
 from otel_rl.autopsy.helpers import may_idle
 from otel_rl.autopsy.nodes import nodes_of
-from otel_rl.autopsy.threads import awaited_threads, is_full_pool, is_in_process
+from otel_rl.autopsy.threads import awaited_tasks, awaited_threads, is_full_pool, is_in_process
 from otel_rl.recorder.facts.processes import ended_badly
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _debts(key: str, node: Node, nodes: Mapping[str, Node]) -> Iterator[Debt]:
         return
     if kind == "collective":
         yield from (Debt(rank, "stack", is_proven=True) for rank in _absent(key, node, nodes))
-    children = [child for child, other in nodes.items() if _is_child(node, other)]
+    children = [child for child, other in nodes.items() if is_child(node, other)]
     if kind in ("data", "child", "queue", "put"):
         yield from _of_children(kind, children, nodes)
     if kind in _BY_ENDPOINT and not is_in_process(node):
@@ -122,6 +122,8 @@ def _debts(key: str, node: Node, nodes: Mapping[str, Node]) -> Iterator[Debt]:
         )
     if node.records and not is_full_pool(key, nodes):
         yield from (Debt(thread, "stack") for thread in awaited_threads(key, nodes))
+        named = node.task is not None and bool(node.task.awaits)
+        yield from (Debt(task, "stack", is_proven=named) for task in awaited_tasks(key, nodes))
     if not node.records and node.endpoint is None:
         behind = [*_behind(node, makers, nodes)]
         yield from (Debt(maker, "kernel", is_proven=len(behind) == 1) for maker in behind)
@@ -179,7 +181,8 @@ def _absent(key: str, node: Node, nodes: Mapping[str, Node]) -> Iterable[str]:
             yield rank
 
 
-def _is_child(node: Node, other: Node) -> bool:
+def is_child(node: Node, other: Node) -> bool:
+    """Return whether a node is a process that a process has started, and that does not record."""
     return (
         node.seen is not None
         and other.seen is not None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.autopsy.activity import WAITS, Activity, activity_of, thread_activity
-from otel_rl.autopsy.evidence import EndpointSeen
+from otel_rl.autopsy.evidence import EndpointSeen, Thread
 from otel_rl.autopsy.helpers import is_helper, is_helper_thread
+from otel_rl.autopsy.tasks import task_activity
 from otel_rl.recorder.facts import wording
 from otel_rl.recorder.facts.processes import how_it_ended, process_name
 from otel_rl.recorder.facts.unusual import how_unusual, is_unusual
@@ -15,12 +17,14 @@ from otel_rl.semconv.phase_categories import is_wait
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from otel_rl.autopsy.evidence import MachineSeen, ProcessSeen, Thread
+    from otel_rl.autopsy.evidence import AsyncTask, MachineSeen, ProcessSeen
     from otel_rl.recorder.archive.now import MadeNow, Now, ProcessNow
 
 _NS = 1_000_000_000
 _MOST_COMMAND = 60
 _LIMIT_FULL = 0.95
+_UNNAMED = re.compile(r"Task-\d+\Z")
+"""The names of tasks to which nobody has given one."""
 _REASONS = {"stale": "too old"}
 
 
@@ -36,7 +40,8 @@ class Node(NamedTuple):
     endpoint: EndpointSeen | None = None  # the evidence of an endpoint
     host: str = ""  # its machine
     is_helper: bool = False  # if true, it serves a library, and waits by design
-    thread: Thread | None = None  # the thread; `None` for a process or a server
+    thread: Thread | None = None  # the thread or task; `None` for a process or a server
+    task: AsyncTask | None = None  # the task of asyncio, if it is one
     process: str = ""  # the key of the process of a thread; empty otherwise
     made: MadeNow | None = None  # the trajectories that it has made, if it has made any
 
@@ -77,6 +82,8 @@ class Node(NamedTuple):
         """
         kind = self.activity.kind
         if self.is_rank or kind not in (*WAITS, "sleep"):
+            return False
+        if self.task is not None and self.task.is_main:
             return False
         if self.thread is not None or not self.records:
             return kind == "queue" or self.activity.text == "waits for connections"
@@ -153,7 +160,7 @@ def _processes(machines: Sequence[MachineSeen], nows: Sequence[Now]) -> dict[str
                 is_helper(process),
                 made=made.get((process.role, process.rank)),
             )
-            nodes |= {key: node, **dict(_threads(key, node))}
+            nodes |= {key: node, **dict(_threads(key, node)), **dict(_tasks(key, node))}
     places = {(process.role, process.rank) for process in recorded.values() if process.outcome is None}
     for (host, pid), ended in recorded.items():
         key = f"{host}/{pid}"
@@ -194,6 +201,30 @@ def _threads(key: str, of: Node) -> Iterator[tuple[str, Node]]:
                 f"{key}#{number}",
                 of._replace(name=name, activity=activity, is_rank=False, thread=thread, process=key),
             )
+
+
+def _tasks(key: str, of: Node) -> Iterator[tuple[str, Node]]:
+    """Yield the tasks of asyncio of a process that records, without helpers."""
+    for number, task in enumerate(of.seen.tasks if of.seen is not None and of.records else ()):
+        activity, thread = task_activity(task), Thread(task.frames)
+        if task.error or task.awaits or not is_helper_thread(thread, activity):
+            called = task.frames[-1].function if task.frames and _UNNAMED.match(task.name) else task.name
+            yield (
+                task_key(key, number),
+                of._replace(
+                    name=f"task {called} of {of.name}",
+                    activity=activity,
+                    is_rank=False,
+                    thread=thread,
+                    task=task,
+                    process=key,
+                ),
+            )
+
+
+def task_key(process: str, number: int) -> str:
+    """Return the key of a task, by its place among those of its process."""
+    return f"{process}~{number}"
 
 
 def _unless_it_drops(activity: Activity, now: ProcessNow | None, at: int) -> Activity:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from otel_rl.autopsy.activity import caller_of, place_of, python_frames, thread_activity
-from otel_rl.autopsy.ends import calls_of, is_full, makers_for
+from otel_rl.autopsy.ends import calls_of, is_full, makers_for, new_workers
 from otel_rl.autopsy.threads import full_of, has_others
 from otel_rl.recorder.archive.reports import reports_of
 from otel_rl.recorder.facts import wording
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _NS = 1_000_000_000
 _MOST_NAMED = 4
+_MOST_COMMAND = 60
 _LITTLE_MEMORY = 0.03
 _FILES = 0.98
 
@@ -49,7 +50,7 @@ def sentence_of(end: WaitEnd, waiters: Sequence[Node], graph: Graph, at: int) ->
         case "behind":
             text = f"{wording.capitalized(node.name)} {node.activity.text}{for_time(node, at)}"
             return f"{text}; {waiters[0].phase} of {waiters[0].name} waits behind them."
-    return f"{_what(end, node, graph, at)}{_who_waits(waiters, node)}."
+    return f"{_what(end, node, graph, at)}{_by_way_of(end, graph)}{_who_waits(waiters, node)}."
 
 
 def _what(end: WaitEnd, node: Node, graph: Graph, at: int) -> str:
@@ -71,12 +72,25 @@ def _what(end: WaitEnd, node: Node, graph: Graph, at: int) -> str:
             text = f"{name} waits for a pool of threads that is full: all of them wait for results of the same pool"
             text += at_place(node)
         case "alone":
-            text = f"{name} {does}, but no other thread of it is left that could put into it"
+            text = f"{name} {does}, but no other thread or task of it is left that could put into it"
+        case "lost result":
+            ago = _ago(max(new.started_unix_nano for new in new_workers(end.who[0], graph.nodes)), at)
+            text = f"{name} {does}: a worker of its pool was started {ago} ago, so the one before it has ended"
+            text += ", and its result never comes"
         case "lock":
             text = f"{name} {does}" + "".join(f" and, in another thread, at {place}" for place in _locks(node)[:1])
         case _:
-            text = f"{name} {does}"
+            command = node.seen.command[:_MOST_COMMAND].strip() if node.seen is not None and not node.records else ""
+            text = f"{name}{f' ({command})' if command and 'child' in node.name else ''} {does}"
     return f"{text}{_in_phase(node)}{for_time(node, at)}"
+
+
+def _by_way_of(end: WaitEnd, graph: Graph) -> str:
+    """Return which task or thread waits for a cause directly, if it is not the one that the cause is of."""
+    before = graph.nodes[end.debts[-2].to] if len(end.debts) > 1 else None
+    if before is None or before.thread is None or not before.activity.place:
+        return ""
+    return f"; {before.name} waits for it{at_place(before)}"
 
 
 def _who_waits(waiters: Sequence[Node], node: Node) -> str:
@@ -119,7 +133,7 @@ def _ago(then: int, at: int) -> str:
 def _locks(node: Node) -> list[str]:
     """Return where other threads of a process wait for a lock: likely for each other's."""
     threads = node.seen.threads[1:] if node.seen is not None else ()
-    activities = (thread_activity(thread, None) for thread in threads if thread != node.thread)
+    activities = (thread_activity(thread, thread.kernel) for thread in threads if thread != node.thread)
     return [activity.place for activity in activities if activity.kind == "lock" and activity.place]
 
 

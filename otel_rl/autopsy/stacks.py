@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from otel_rl.autopsy.evidence import Frame, Thread
+from otel_rl.autopsy.evidence import AsyncTask, Frame, Thread
 from otel_rl.autopsy.kernel import catches, files_of, stat_of, syscall_of, threads_of
 from otel_rl.autopsy.questions import put
 from otel_rl.recorder.errors import UNDECODABLE
 from otel_rl.recorder.files.outputs import emptied
 from otel_rl.recorder.files.own_files import open_regular, read_shown
-from otel_rl.recorder.files.signals import STACKS, THREADS
+from otel_rl.recorder.files.signals import STACKS, TASKS, THREADS
 from otel_rl.recorder.secrets import redacted
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _SOON_S, _WITHIN_S = 1.0, 2.0
 """Seconds until a process has answered the question, and the signal."""
+_TASKS_S = 10.0
+"""Seconds in which tasks were written that belong to the last stacks."""
 _SETTLED_S, _POLL_S = 0.1, 0.02
 """Seconds without a new byte until an answer counts as complete."""
 _MOST_BYTES = 1 << 20
@@ -116,6 +118,33 @@ def _names(place: Path) -> dict[str, tuple[int, str]]:
         named = msgspec.json.decode(read_shown(place, place.parent), type=list[tuple[str, int | None, str]])
         return {f"{int(identity, 16):#x}": (number or 0, name) for identity, number, name in named}
     return {}
+
+
+def tasks_of(process: Asked) -> tuple[AsyncTask, ...]:
+    """Return the tasks of asyncio that a process has written with its last stacks."""
+    place = process.file.with_name(TASKS)
+    with suppress(OSError, *UNDECODABLE):
+        if time.time() - place.stat().st_mtime > _TASKS_S:
+            return ()  # the last stacks came by a signal
+        written = msgspec.json.decode(read_shown(place, place.parent), type=tuple[_WrittenTask, ...])
+        with_source = is_own(process.pid)
+        return tuple(task.seen(with_source=with_source) for task in written)
+    return ()
+
+
+class _WrittenTask(msgspec.Struct):
+    name: str
+    frames: list[tuple[str, int, str]]
+    awaits: tuple[int, ...]
+    is_main: bool
+    error: str
+
+    def seen(self, *, with_source: bool) -> AsyncTask:
+        frames = tuple(
+            Frame(file, line, function, source_of(file, line) if with_source else "")
+            for file, line, function in self.frames
+        )
+        return AsyncTask(self.name, frames, self.awaits, self.is_main, self.error)
 
 
 def parsed(

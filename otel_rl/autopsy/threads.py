@@ -1,20 +1,23 @@
-"""Waits inside of a process: which of its threads another one waits for, by their stacks."""
+"""Waits inside of a process: which of its threads and tasks another one waits for, by their stacks."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from otel_rl.autopsy.nodes import task_key
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from otel_rl.autopsy.activity import ActivityKind
-    from otel_rl.autopsy.evidence import Frame, Thread
+    from otel_rl.autopsy.evidence import AsyncTask, Frame, Thread
     from otel_rl.autopsy.nodes import Node
 
 _WORKER = ("concurrent/futures/thread.py", "_worker")
-_QUEUE = "/queue.py"
+_QUEUES = ("/queue.py", "asyncio/queues.py")
 _STRONG: frozenset[ActivityKind] = frozenset(("request", "child", "data", "file", "disk"))
 """Activities that a main thread waits for which polls, or whose event loop has given work to a thread."""
+_BY_TASK: frozenset[ActivityKind] = frozenset(("thread", "queue", "put", "lock"))
 _BY_THREAD: frozenset[ActivityKind] = frozenset(("thread", "queue", "put", "lock", "loop", "sleep"))
 
 
@@ -26,7 +29,9 @@ def awaited_threads(key: str, nodes: Mapping[str, Node]) -> Sequence[str]:
     node, kind = nodes[key], nodes[key].activity.kind
     if kind not in _BY_THREAD:
         return ()
-    others = _others(key, nodes)
+    others = [other for other in _others(key, nodes) if nodes[other].task is None]
+    if node.task is not None:
+        return [other for other in others if nodes[other].activity.kind in _STRONG]
     active = [other for other in others if not nodes[other].is_idle]
     match kind:
         case "thread":
@@ -37,6 +42,43 @@ def awaited_threads(key: str, nodes: Mapping[str, Node]) -> Sequence[str]:
             return [other for other in active if nodes[other].activity.kind != kind]
         case _:
             return active
+
+
+def awaited_tasks(key: str, nodes: Mapping[str, Node]) -> Sequence[str]:
+    """Return the tasks of asyncio that a task, an event loop, or a thread that waits for a result waits for.
+
+    Those that it names are known. Else tasks that failed, or wait for another program, are likelier than others. A task
+    that sleeps may be one that looks again and again.
+    """
+    node, kind = nodes[key], nodes[key].activity.kind
+    others = [other for other in _others(key, nodes) if nodes[other].task is not None]
+    if node.task is None:
+        mains = [other for other in others if _task(other, nodes).is_main]
+        if kind == "loop" and mains:
+            return mains
+        return _likeliest(others, nodes) if kind in ("loop", "thread") else []
+    if node.task.awaits:
+        named = {task_key(node.process, number) for number in node.task.awaits}
+        return [other for other in others if other in named]
+    if kind not in _BY_TASK:
+        return []
+    mates = [other for other in others if not _task(other, nodes).is_main and nodes[other].activity != node.activity]
+    return _likeliest(mates, nodes)
+
+
+def _likeliest(tasks: Sequence[str], nodes: Mapping[str, Node]) -> Sequence[str]:
+    """Return the likeliest of some tasks: those that failed, then those that another program keeps, then the others."""
+    kinds = {other: nodes[other].activity.kind for other in tasks}
+    failed = [other for other in tasks if _task(other, nodes).error]
+    strong = [other for other in tasks if kinds[other] in _STRONG]
+    rest = [other for other in tasks if not nodes[other].is_idle and kinds[other] != "sleep"]
+    return failed or strong or rest
+
+
+def _task(key: str, nodes: Mapping[str, Node]) -> AsyncTask:
+    task = nodes[key].task
+    assert task is not None
+    return task
 
 
 def is_full_pool(key: str, nodes: Mapping[str, Node]) -> bool:
@@ -89,7 +131,7 @@ def _has_idle_worker(node: Node) -> bool:
 
 
 def _is_of_queue(frame: Frame) -> bool:
-    return frame.file.endswith(_QUEUE)
+    return frame.file.endswith(_QUEUES)
 
 
 def _is_worker(thread: Thread) -> bool:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from otel_rl.autopsy.causes import KINDS
 from otel_rl.autopsy.evidence import (
+    AsyncTask,
     ConnectionSeen,
     DiskSeen,
     EndpointSeen,
@@ -33,6 +34,8 @@ RESULT = waits_in("concurrent/futures/_base", "result")
 JOINED = stack("step", call="all_reduce")
 POOL = Frame("/usr/lib/python3.11/concurrent/futures/thread.py", 83, "_worker")
 PLANS = replace(RESULT, frames=(*RESULT.frames, POOL))
+MAPS = waits_in("multiprocessing/pool", "get")
+FAILED = AsyncTask("collector", stack("collect").frames, error="KeyError: 'swe'")
 URL = "http://127.0.0.1:8000/metrics"
 
 
@@ -68,6 +71,11 @@ def asking(**load: object) -> Evidence:
 def child(kernel: Kernel, *functions: str) -> ProcessSeen:
     """Return a child of rank 0, which is connected to it."""
     return ProcessSeen(pid=9, parent=100, kernel=kernel, threads=(stack(*functions),) if functions else ())
+
+
+def idle_worker(started: int) -> ProcessSeen:
+    """Return a worker of a pool that waits for work."""
+    return replace(child(Kernel(state="S", syscall="read", target="pipe:[5]")), started_unix_nano=started)
 
 
 def served(kernel: Kernel) -> Evidence:
@@ -133,6 +141,11 @@ CASES = {
     "left": Case(ended("finished"), ended("finished", seen(1, JOINED))),
     "drops": Case(dropping(1), dropping(50)),
     "failed": Case(of(seen(0, LOOP), made=made(failed=1, error="E", **FAILURE)), of(seen(0, LOOP), made=made(open=1))),
+    "task failed": Case(
+        of(seen(0, LOOP, tasks=(AsyncTask("Task-1", OWN.frames, is_main=True), FAILED))),
+        of(seen(0, LOOP, tasks=(AsyncTask("Task-1", OWN.frames, is_main=True),))),
+    ),
+    "lost result": Case(of(seen(0, MAPS), idle_worker(AT - S)), of(seen(0, MAPS), idle_worker(AT - 90 * S))),
     "none open": Case(of(seen(0, LOOP), made=made()), of(seen(0, LOOP), made=made(open=1))),
     "full pool": Case(of(seen(0, RESULT, PLANS, PLANS)), of(seen(0, RESULT, PLANS, Thread((POOL,))))),
     "full queue": Case(of(seen(0, PUTS)), of(seen(0, PUTS, ASKS))),

@@ -83,7 +83,7 @@ def test_a_child_that_works_is_one() -> None:
     ends = seen(0, waits_in("subprocess", "wait"))
     writes = replace(works, kernel=Kernel(state="S", syscall="write", target="pipe:[5]"))
     found = verdict_of([machine(ends, writes)], [now((0, "", "x"))], AT)
-    assert found.sentence.startswith("Child process 9 of rank 0 writes to a pipe")
+    assert found.sentence.startswith("Child process 9 of rank 0 (python) writes to a pipe")
 
 
 @pytest.mark.parametrize("phase", ["wait_for_rollouts", "update_actor"])

@@ -81,7 +81,7 @@ def test_a_queue_that_nobody_fills() -> None:
     found = verdict(waits_in("queue", "get"), phase="update")
 
     assert (found.kind, found.sure) == ("alone", "likely")
-    assert "no other thread of it is left that could put into it" in found.sentence
+    assert "no other thread or task of it is left that could put into it" in found.sentence
     others = waits_in("queue", "get", "log.py:3 (write)", "writer")
     assert verdict(waits_in("queue", "get"), others, phase="update").kind == "queue"
 

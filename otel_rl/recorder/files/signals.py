@@ -41,6 +41,8 @@ FLIGHT_ANSWER = "flight.json"
 """The file with the answer of PyTorch's Flight Recorder."""
 THREADS = "threads.json"
 """The file with the threads whose stacks were asked for: identity in stacks, number of the kernel, and name."""
+TASKS = "tasks.json"
+"""The file with the tasks of asyncio, written with the threads."""
 
 
 class _StackFile(NamedTuple):

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 
 from otel_rl.recorder.files import descriptors
 from otel_rl.recorder.files.atomic_files import number_in, write_atomically
-from otel_rl.recorder.files.signals import FLIGHT, FLIGHT_ANSWER, QUESTIONS, STACKS, THREADS
+from otel_rl.recorder.files.signals import FLIGHT, FLIGHT_ANSWER, QUESTIONS, STACKS, TASKS, THREADS
 from otel_rl.recorder.interrupts import let_pass
 from otel_rl.recorder.secrets import redacted
+from otel_rl.recorder.trainer.async_tasks import seen_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,10 +90,11 @@ def _answer(pipe: descriptors.KeptDescriptor, answers: dict[bytes, Callable[[], 
 
 
 def _write_threads(journal: Path) -> None:
-    """Write the identities, numbers and names of the threads, which their stacks lack."""
+    """Write the identities, numbers and names of the threads, which their stacks lack, and the tasks of asyncio."""
     with suppress(OSError):  # a full disk: the stacks say more
         threads = [(f"{thread.ident:#x}", thread.native_id, redacted(thread.name)) for thread in threading.enumerate()]
         write_atomically(journal / THREADS, json.dumps(threads).encode())
+        write_atomically(journal / TASKS, json.dumps(seen_tasks()).encode())
 
 
 def _write_flight(journal: Path) -> None:
