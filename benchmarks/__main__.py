@@ -40,6 +40,7 @@ _BENCHMARKS = {
     "why": "benchmarks.why_steps",
     "compare": "benchmarks.compare_pairs",
     "slow": "benchmarks.slow_downs",
+    "trainings": "benchmarks.real_trainings",
     "verdicts": "benchmarks.verdicts.measure",
 }
 _ON_REQUEST = {
@@ -53,6 +54,7 @@ _ON_REQUEST = {
     "why",
     "compare",
     "slow",
+    "trainings",
     "verdicts",
     "versions",
 }  # they take too long

@@ -41,7 +41,7 @@ def measure(*, part: Part = "open", only: str = "", plain: bool = False, load: i
     """Return grades by kind, and what was said in each scenario that was not right."""
     chosen = [one for one in catalogue.of("all" if only else part) if not only or one.name in only.split(",")]
     form: Form = "plain" if plain else "calls"
-    with tempfile.TemporaryDirectory() as temporary, _busy(load), ThreadPoolExecutor(jobs) as pool:
+    with tempfile.TemporaryDirectory() as temporary, busy(load), ThreadPoolExecutor(jobs) as pool:
         place = Path(os.environ.get("VERDICTS_DIR", temporary))
         places = [place / f"{scenario.name}-{form}" for scenario in chosen]
         grades = list(pool.map(_tried, chosen, [form] * len(chosen), places))
@@ -84,7 +84,7 @@ def _deviations(grades: Sequence[Judgment]) -> Table:
 
 
 @contextmanager
-def _busy(count: int) -> Iterator[None]:
+def busy(count: int) -> Iterator[None]:
     """Keep so many processes busy."""
     spin = [sys.executable, "-c", "while True: pass"]
     processes = [subprocess.Popen(spin) for _ in range(count)]
