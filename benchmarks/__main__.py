@@ -62,7 +62,7 @@ _ON_REQUEST = {
 
 _VARIANTS = tuple(
     f"verdicts{part}{form}{load}"
-    for part in ("", "_sealed", "_all")
+    for part in ("", "_sealed", "_kept", "_all")
     for form in ("", "_plain")
     for load in ("", "_loaded")
     if part or form or load
@@ -84,7 +84,9 @@ def main() -> None:
     parser.add_argument("--trackers", default=",".join(kills.TRACKERS), help="`kills`: by default %(default)s")
     parser.add_argument("--cut", type=int, default=600, metavar="S", help="`limits`: seconds; %(default)s by default")
     parser.add_argument("--against", default=sys.executable, metavar="PYTHON", help="`versions`: of the other checkout")
-    parser.add_argument("--part", choices=["open", "sealed", "all"], default="open", help="`verdicts`: the scenarios")
+    parser.add_argument(
+        "--part", choices=["open", "sealed", "kept", "all"], default="open", help="`verdicts`: the scenarios"
+    )
     parser.add_argument("--only", default="", metavar="NAME,…", help="`verdicts`: these scenarios alone")
     parser.add_argument("--plain", action="store_true", help="`verdicts`: without any calls but `init` and `log`")
     parser.add_argument("--load", type=int, default=0, metavar="N", help="`verdicts`: busy processes at the same time")

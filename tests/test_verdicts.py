@@ -64,6 +64,14 @@ def test_half_of_each_kind_is_sealed() -> None:
     assert all(abs(opened[kind] - sealed[kind]) <= 1 for kind in opened)
 
 
+def test_the_kept_ones_are_of_all_kinds() -> None:
+    """At least five of each, and none is from a thread that another scenario is from."""
+    threads = Counter(scenario.thread for scenario in catalogue.of("all") if scenario.thread)
+
+    assert min(Counter(scenario.kind for scenario in catalogue.of("kept")).values()) >= 5
+    assert max(threads[scenario.thread] for scenario in catalogue.of("kept")) <= 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DOZEN)
 def test_a_dozen_is_right(name: str, tmp_path: Path) -> None:

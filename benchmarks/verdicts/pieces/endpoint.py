@@ -108,17 +108,23 @@ def serve(port: int) -> None:
 
 def start() -> int:
     """Start an engine, and return its port."""
+    port, _ = start_process()
+    return port
+
+
+def start_process() -> tuple[int, int]:
+    """Start an engine, and return its port and its process id."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
-    subprocess.Popen([sys.executable, "-m", "benchmarks.verdicts.pieces.endpoint", str(port)])
+    process = subprocess.Popen([sys.executable, "-m", "benchmarks.verdicts.pieces.endpoint", str(port)])
     for _ in range(400):
         try:
             socket.create_connection(("127.0.0.1", port), 0.5).close()
         except OSError:
             time.sleep(0.05)
         else:
-            return port
+            return port, process.pid
     raise TimeoutError(f"the engine at port {port} does not start")
 
 

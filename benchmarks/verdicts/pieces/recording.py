@@ -86,10 +86,10 @@ class Recording:
         if self.has_calls:
             self._run.completions(prompts, texts, **columns)
 
-    def weights(self, version: int, tensors: dict[str, Any]) -> None:
+    def weights(self, version: int, tensors: dict[str, Any], **options: Any) -> None:
         """Record samples of the weights."""
         if self.has_calls:
-            self._run.weights(version, tensors)
+            self._run.weights(version, tensors, **options)
 
     def log(self, values: dict[str, Any]) -> None:
         """Record values in the current step."""
