@@ -19,10 +19,15 @@ The archive has everything that a run recorded, as Parquet files below `archive/
 | `archive/MACHINE/TABLE/FIRST-END.CRC32.parquet` | sealed files, without overlap; old messages and spans are thinned |
 | `archive/MACHINE/tail/TABLE/FIRST-END.CRC32.parquet` | young files, until they are merged into a sealed one |
 | `archive/MACHINE/now.json` | the open steps and phases, and [waits](../how-to/what-is-owed.md), at most a second old |
+| `archive/MACHINE/written.json` | the id of the run that the files state, and the number of items of each table |
 
 - Usually there is one machine: the head writes for all. Without a head, each machine has a folder.
 - `FIRST` and `END` number the items of a table from the start of the run. A gap in them shows that a file is missing.
 - `CRC32` is the checksum of the file. Parquet itself does not notice a flipped bit.
+- A note `otel_rl.run` in the footer of each file has a random id, which a run draws for the folder of a machine. A file
+  that states another id than most of its folder is of another run: `open_run` leaves it out, and has it in `damaged`.
+  Files of earlier versions have no such note, and are read.
+- `written.json` shows that the last file of a table is missing. Without it, files are read all the same.
 - Let other engines read sealed files only, so that they see no line twice. Of a run that goes on, they miss about the
   last 1,024 steps. `open_run` reads young files too. When a run ends, all files are sealed.
 - A range in a file's name can cover those of other young files, which were merged into it. The longest range counts.

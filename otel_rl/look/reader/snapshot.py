@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from otel_rl.look.reader.plain_paths import plain
 from otel_rl.look.reader.schema import fault_of
 from otel_rl.look.reader.valid import literal
-from otel_rl.recorder.archive import files
-from otel_rl.recorder.archive.columns import steps_in
+from otel_rl.recorder.archive import files, intact
+from otel_rl.recorder.archive.notes import steps_in
 from otel_rl.recorder.archive.tables import MESSAGES, ROWS, SQL, STEPS
+from otel_rl.recorder.archive.written import read as read_written
+from otel_rl.recorder.archive.written import run_of
 from otel_rl.recorder.errors.sinks import log_of
 
 if TYPE_CHECKING:
@@ -130,25 +132,25 @@ def _intact(place: Path, table: ArchiveTable, steps: Sequence[range] | None) -> 
     Raises:
         OSError: A file was deleted in the meantime, or cannot be read: list again.
     """
+    written = read_written(place)  # first: what it says is in files
     every = _listed(place, table)
     if steps is not None:
         every = [file for file in every if _may_have(_steps_in(file), steps)]
-    damaged: list[Path] = []
-    chosen = files.covering(every)
+    is_good = partial(_is_intact, table)
     with ThreadPoolExecutor() as pool:  # neither reading nor a checksum holds the interpreter
-        list(pool.map(partial(_is_intact, table), chosen))
-    while bad := [file for file in chosen if not _is_intact(table, file)]:
-        damaged += (file.path for file in bad)
-        every = [file for file in every if file not in bad]
-        chosen = files.covering(every)  # young files may have what a damaged sealed one lost
+        list(pool.map(is_good, files.covering(every)))
+    chosen, bad = intact.covering(every, is_good)
     holes = files.holes(chosen)
     reached = chosen[-1].end if chosen else 0
-    ends = [int(path.name.split(".")[0].split("-")[1]) for path in damaged]
+    ends = [reached, *(file.end for file in bad)]
     if table in (ROWS, STEPS):  # their lines of `steps`, with the same ranges, are written after the values
-        written = [files.unfinished(folder, STEPS.name) for folder in (place, place / files.TAIL)]
-        ends += [file.end for other in (ROWS, STEPS) for file in _every(place, other) if file[:2] not in written]
-    end = max(ends, default=0)
-    return _Intact(chosen, damaged, [*holes, (reached, end)] if end > reached else holes)
+        unfinished = [files.unfinished(folder, STEPS.name) for folder in (place, place / files.TAIL)]
+        both = (file for other in (ROWS, STEPS) for file in files.every(place, other.name))
+        ends += [file.end for file in both if file[:2] not in unfinished]
+    end = max(ends)
+    if (said := written.items.get(table.name, 0)) > end and written.run == run_of(place):
+        end = said
+    return _Intact(chosen, [file.path for file in bad], [*holes, (reached, end)] if end > reached else holes)
 
 
 def _steps_in(file: File) -> range:
@@ -169,19 +171,14 @@ def _listed(place: Path, table: ArchiveTable) -> list[File]:
     value is part of.
     """
     for _ in range(_TRIES):
-        listed = _every(place, table)
+        listed = files.every(place, table.name)
         if table is not ROWS:
             break
-        complete = {file[:2] for file in _every(place, STEPS)}
+        complete = {file[:2] for file in files.every(place, STEPS.name)}
         listed = [file for file in listed if file[:2] in complete]
         if {file[:2] for file in files.covering(listed)} == {file[:2] for file in files.of_table(place, STEPS.name)}:
             break
     return listed
-
-
-def _every(place: Path, table: ArchiveTable) -> list[File]:
-    young = files.listed(place / files.TAIL / table.name)  # first: it is deleted after a sealed one has its items
-    return [*young, *files.listed(place / table.name)]
 
 
 def _is_intact(table: ArchiveTable, file: File) -> bool:
@@ -191,11 +188,11 @@ def _is_intact(table: ArchiveTable, file: File) -> bool:
     key = file.path, stat.st_ino, stat.st_size, stat.st_ctime_ns
     if key not in _checked:
         try:
-            files.check(file)
+            intact.check(file)
             if fault := fault_of(table, file.path):
-                raise files.DamagedError(f"{file.path} is not a file of {table.name}: {fault}")
+                raise intact.DamagedError(f"{file.path} is not a file of {table.name}: {fault}")
             _checked[key] = True
-        except (files.DamagedError, PermissionError) as error:
+        except (intact.DamagedError, PermissionError) as error:
             logger.warning("%s; it is left out", error)
             _checked[key] = False
     return _checked[key]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import re
 from array import array
 from contextlib import contextmanager
 from functools import lru_cache
@@ -13,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from arro3.core import Array, DataType, Field, RecordBatch, RecordBatchReader, list_array
 from arro3.io import read_parquet, write_parquet
 
+from otel_rl.recorder.archive.notes import STEPS_NOTE
 from otel_rl.recorder.archive.tables import PACKED
-from otel_rl.recorder.files.own_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from arro3.core import Schema
     from arro3.io._parquet import ParquetEncoding
@@ -46,10 +43,6 @@ YOUNG, SEALED = "snappy", "zstd(1)"
 """Compression: half the time to write for files that are soon deleted, a tenth less space for those that stay."""
 _ROW_GROUP = 1 << 18
 """Lines of a row group, usually all of a file. DuckDB opens each group, and skips pages by first and last name."""
-_NOTES_BYTES = 4096
-"""Bytes at the end of a file with its notes; of the footer, only the order of each column's values is behind them."""
-_STEPS_NOTE = "steps"
-"""The note with the first and the last step of a file of messages, by which most files need not be read."""
 _MAGIC = b"PAR1"
 LARGEST = 3 << 61
 """The largest integer of a column, as a time in the year 2189: a time with a duration has to fit into 64 bits."""
@@ -224,33 +217,7 @@ def notes_of(table: ArchiveTable, batches: Iterable[RecordBatch]) -> dict[str, s
     if not table.states_steps:
         return {}
     steps = [step for batch in batches for step in batch.column("step").to_pylist()]
-    return {_STEPS_NOTE: f"{min(steps)} {max(steps)}"}
-
-
-@lru_cache(1 << 16)
-def steps_in(path: Path) -> range | None:
-    """Return the steps from the first to the last one of a file, which never changes; `None` if it has no such note.
-
-    Raises:
-        OSError: It cannot be read now.
-    """
-    bounds = re.fullmatch(r"(\d{1,18}) (\d{1,18})", note_in(path, _STEPS_NOTE), re.ASCII)
-    return range(int(bounds[1]), int(bounds[2]) + 1) if bounds else None
-
-
-def note_in(path: Path, name: str) -> str:
-    """Return a note in the footer of a file; empty without one. Its value has at most 127 bytes.
-
-    The bytes are searched: the library has no way to a footer that a damaged file does not break.
-
-    Raises:
-        OSError: It cannot be read now.
-    """
-    with open_regular(path, links=False) as file:
-        file.seek(-min(_NOTES_BYTES, path.stat().st_size), os.SEEK_END)
-        end = file.read()
-    note = re.search(rb"(?s)\x18%c%s\x18([\x00-\x7f])" % (len(name), re.escape(name.encode())), end)
-    return end[note.end() : note.end() + note[1][0]].decode(errors="replace") if note else ""
+    return {STEPS_NOTE: f"{min(steps)} {max(steps)}"}
 
 
 def columns_in(table: ArchiveTable, batch: RecordBatch) -> Columns:

@@ -16,7 +16,6 @@ from zlib import crc32
 
 from otel_rl.recorder.files.atomic_files import number_in, read_line, write_atomically
 from otel_rl.recorder.files.modes import make_directory, open_file
-from otel_rl.recorder.files.own_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,14 +29,8 @@ _NAME = re.compile(r"(\d{8,18})-(\d{8,18})\.([0-9a-f]{8})\.parquet")
 _UNFINISHED = ".{}.unfinished"
 """The note in a folder of a range that is being written into several tables, by the last of them."""
 _NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-_AT_ONCE, _MOST_BYTES = 1 << 20, 1 << 30
-"""Bytes that are read at once, and those of the largest file; the writer's files are smaller than 64 MiB."""
 _NOT_SYNCHRONIZED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EBADF)
 """Errors of file systems that synchronize no directories."""
-
-
-class DamagedError(ValueError):
-    """A file whose bytes are not those that were written."""
 
 
 class File(NamedTuple):
@@ -64,8 +57,13 @@ def listed(folder: Path) -> list[File]:
 
 def of_table(place: Path, table: str) -> list[File]:
     """Return the files that together have every item of a table once: a long one covers those inside it."""
+    return covering(every(place, table))
+
+
+def every(place: Path, table: str) -> list[File]:
+    """Return all files of a table, young ones first."""
     tail = listed(place / TAIL / table)  # first: a file of the tail is deleted after a sealed one has its items
-    return covering([*tail, *listed(place / table)])
+    return [*tail, *listed(place / table)]
 
 
 def covering(files: Iterable[File]) -> list[File]:
@@ -86,47 +84,6 @@ def holes(files: Iterable[File]) -> list[tuple[int, int]]:
             ranges.append((reached, file.first))
         reached = max(reached, file.end)
     return ranges
-
-
-def read(file: File) -> bytes:
-    """Return the bytes of a file.
-
-    Raises:
-        DamagedError: They are not those that were written.
-        FileNotFoundError: It was deleted; list the files again.
-    """
-    with open_regular(file.path, links=False) as opened:
-        data = opened.read(_MOST_BYTES + 1)
-    _check(file, crc32(data), len(data))
-    return data
-
-
-def check(file: File) -> None:
-    """Read a file without keeping its bytes.
-
-    Raises:
-        DamagedError: They are not those that were written.
-        FileNotFoundError: It was deleted; list the files again.
-    """
-    checksum = size = 0
-    with open_regular(file.path, links=False) as opened:
-        while size <= _MOST_BYTES and (data := opened.read(_AT_ONCE)):
-            checksum, size = crc32(data, checksum), size + len(data)
-    _check(file, checksum, size)
-
-
-def is_intact(file: File) -> bool:
-    """Return whether the bytes of a file are those that were written."""
-    try:
-        check(file)
-    except DamagedError:
-        return False
-    return True
-
-
-def _check(file: File, checksum: int, size: int) -> None:
-    if size > _MOST_BYTES or f"{checksum:08x}" != file.checksum:
-        raise DamagedError(f"{file.path} is damaged: its content has another checksum than its name")
 
 
 def write(folder: Path, first: int, end: int, data: bytes | memoryview) -> Path:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from otel_rl.recorder.archive import files
+from otel_rl.recorder.archive import files, intact
 from otel_rl.recorder.archive.columns import batches_in
 from otel_rl.recorder.archive.runs import machines
 from otel_rl.recorder.archive.tables import MESSAGES
@@ -83,7 +83,7 @@ def _numbers(span_ids: Iterable[str]) -> Iterator[int]:
 
 
 def _batches(file: File) -> Iterator[RecordBatch]:
-    return batches_in(MESSAGES, files.read(file), _LINES)
+    return batches_in(MESSAGES, intact.read(file), _LINES)
 
 
 def _ids(batch: RecordBatch) -> list[str]:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from otel_rl.export import Span
-from otel_rl.recorder.archive import files
+from otel_rl.recorder.archive import files, intact
 from otel_rl.recorder.archive.message_index import MessageIndex
 from otel_rl.recorder.archive.tables import KINDS, SPANS
 from otel_rl.recorder.archive.writer import read, time_of
+from otel_rl.recorder.archive.written import items_of
 from otel_rl.recorder.convert.gen_ai_messages import attributes_of, has_messages
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Replay:
         """Yield the items of a kind with their numbers, each behind its place in the order of all."""
         count = reached = self._counts.get(kind, 0)
         latest, places = 0, itertools.count()
-        for file in files.of_table(self._place, tables[-1].name):
+        for file in intact.of_table(self._place, tables[-1].name):
             if file.end <= count:
                 continue
             items = read(self._place, tables, file)
@@ -88,5 +89,10 @@ class Replay:
 
 def totals(place: Path) -> dict[str, int]:
     """Return the number of items of each kind that were saved in the folder of a machine."""
-    by_kind = {kind.__name__: files.of_table(place, tables[-1].name) for kind, tables in KINDS.items()}
-    return {kind: kind_files[-1].end for kind, kind_files in by_kind.items() if kind_files}
+    written = items_of(place)
+    ends = {kind.__name__: _end(place, tables[-1].name, written) for kind, tables in KINDS.items()}
+    return {kind: end for kind, end in ends.items() if end}
+
+
+def _end(place: Path, table: str, written: Mapping[str, int]) -> int:
+    return max([written.get(table, 0), *(file.end for file in files.every(place, table))])

@@ -18,8 +18,9 @@ from zlib import crc32
 from arro3.core import Array
 
 from otel_rl import semconv
-from otel_rl.recorder.archive import files
-from otel_rl.recorder.archive.columns import SEALED, from_parquet, note_in, to_parquet
+from otel_rl.recorder.archive import files, intact
+from otel_rl.recorder.archive.columns import SEALED, from_parquet, to_parquet
+from otel_rl.recorder.archive.notes import RUN_NOTE, note_in
 from otel_rl.recorder.archive.tables import MESSAGES, SPANS
 from otel_rl.recorder.files.atomic_files import disk_usage
 
@@ -42,8 +43,8 @@ _NOTE = "otel_rl.thinned"
 class Thinner:
     """Thins sealed files of a machine, the oldest and fullest files first, until the archive fits its limit."""
 
-    def __init__(self, place: Path, limit_bytes: int) -> None:
-        self._place, self._limit_bytes = place, limit_bytes
+    def __init__(self, place: Path, limit_bytes: int, run: str) -> None:
+        self._place, self._limit_bytes, self._run = place, limit_bytes, run
         self._passes: dict[Path, int] = {}  # of each file that was looked at
         for table in _CHOSEN:
             self._delete_fuller(table)
@@ -69,7 +70,7 @@ class Thinner:
         """Thin a file for the so many-th time, and return its size."""
         chosen = _CHOSEN[table]
         try:
-            lines = from_parquet(table, files.read(file))
+            lines = from_parquet(table, intact.read(file))
         except ValueError:  # damaged: the reader names it; the others can still be thinned
             self._passes[file.path] = _MOST_PASSES
             return file.path.stat().st_size
@@ -80,7 +81,7 @@ class Thinner:
         rest = lines.take(Array.from_buffer(array("i", kept)))
         while passes < _MOST_PASSES and len(chosen(rest, _SHARE ** (passes + 1))) == len(kept):
             passes += 1  # the next one would change nothing
-        data = to_parquet(table, [rest], compression=SEALED, notes={_NOTE: str(passes)})
+        data = to_parquet(table, [rest], compression=SEALED, notes={RUN_NOTE: self._run, _NOTE: str(passes)})
         # The thinned file is on disk before the other one goes; of a kill in between, `_delete_fuller` cleans up
         # (recorder/archive/test_thinning.py).
         written = files.write(file.path.parent, file.first, file.end, data)
@@ -99,7 +100,7 @@ class Thinner:
         """Delete the file that a thinned one replaces, if the writer was killed before it did."""
         listed = files.listed(self._place / table.name)
         ranges = Counter(file[:2] for file in listed)
-        twice = [file for file in listed if ranges[file[:2]] > 1 and files.is_intact(file)]
+        twice = [file for file in listed if ranges[file[:2]] > 1 and intact.is_intact(file)]
         twice.sort(key=lambda file: (file[:2], -self._passes_of(file)))
         for thinned, fuller in pairwise(twice):
             # With equal notes, none replaces the other: somebody has put one of them there.

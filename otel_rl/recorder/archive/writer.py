@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
+from functools import cache
 from typing import TYPE_CHECKING
 
 from otel_rl.export import Identities, Item, Process, Span, identity
-from otel_rl.recorder.archive import files
+from otel_rl.recorder.archive import files, intact, written
 from otel_rl.recorder.archive.columns import SEALED, YOUNG, columns_in, from_parquet, to_parquet
 from otel_rl.recorder.archive.kept import kept
 from otel_rl.recorder.archive.lines import items_of
+from otel_rl.recorder.archive.notes import RUN_NOTE
 from otel_rl.recorder.archive.tables import KINDS
 from otel_rl.recorder.archive.thinning import Thinner
 from otel_rl.recorder.errors import UNDECODABLE
@@ -36,16 +39,22 @@ class ItemFiles:
 
     The files of all its tables have the same ranges. The last table of `tables` is written last, so that an item exists
     if it is there.
+
+    Args:
+        place: The folder of a machine.
+        tables: The tables.
+        run: The random id of the run, which the files state.
+        before: The number of items that were written before, also of those whose files are gone.
     """
 
-    def __init__(self, place: Path, tables: tuple[ArchiveTable, ...]) -> None:
-        self._place, self._tables, self._sealed_items = place, tables, tables[-1].sealed_items
+    def __init__(self, place: Path, tables: tuple[ArchiveTable, ...], run: str = "", before: int = 0) -> None:
+        self._place, self._tables, self._sealed_items, self._run = place, tables, tables[-1].sealed_items, run
         self._delete_unfinished()
         older = files.of_table(place, tables[-1].name)
         # Of the other tables too: a program that copies directories may have lost a file of the last one, and the items
         # that come must not get the numbers of those that are left.
-        ends = [of_table[-1].end for table in tables if (of_table := files.of_table(place, table.name))]
-        self._end = max(ends, default=0)  # of the items in files
+        ends = (file.end for table in tables for file in files.every(place, table.name))
+        self._end = max([before, *ends])  # of the items in files
         self._keep_from(self._end)
         self._newest: Path | None = None
         self._older = older
@@ -54,6 +63,11 @@ class ItemFiles:
         self._continue(older)
         there = files.of_table(place, tables[-1].name)
         self._end_when_opened = there[-1].end if there else 0  # of the last table, which may have lost its end
+
+    @property
+    def written(self) -> dict[str, int]:
+        """The number after the last item in the files of each table."""
+        return {table.name: self._end for table in self._tables} if self._end else {}
 
     def add(self, items: Sequence[Item]) -> None:
         """Add items behind the others."""
@@ -125,7 +139,7 @@ class ItemFiles:
                 files.note_unfinished(place, self._tables[-1].name, first, end)
             for table, lines in self._kept.items():
                 batches = lines.batches(first - self._first, end - self._first)
-                data = to_parquet(table, batches, compression=compression)
+                data = to_parquet(table, batches, compression=compression, notes={RUN_NOTE: self._run})
                 self._newest = files.write(place / table.name, first, end, data)
             files.forget_unfinished(place, self._tables[-1].name)
         except OSError:
@@ -134,13 +148,14 @@ class ItemFiles:
 
     def _delete_tail(self, end: int, first: int = 0, *, keeps: tuple[int, int] | None = None) -> None:
         """Delete the young files of a range, whose items are in another one."""
+        is_intact = cache(intact.is_intact)
         # The last table first, as an item exists if it is there.
         for table in reversed(self._tables):
             young = files.listed(self._place / files.TAIL / table.name)
             longer = [*files.listed(self._place / table.name), *(file for file in young if file[:2] == keeps)]
             for file in young:
-                is_there = any(other.first <= file.first and file.end <= other.end for other in longer)
-                if first <= file.first and file.end <= end and file[:2] != keeps and is_there:
+                same = (other for other in longer if other.first <= file.first and file.end <= other.end)
+                if first <= file.first and file.end <= end and file[:2] != keeps and any(map(is_intact, same)):
                     file.path.unlink(missing_ok=True)
 
     def _delete_unfinished(self) -> None:
@@ -160,9 +175,8 @@ class ItemFiles:
 
     def _continue(self, known: list[File]) -> None:
         """Read the tail, to seal it with the items that come; if a part of it is damaged, seal it as it is."""
-        sealed = files.listed(self._place / self._tables[-1].name)
-        of_others = [of_table[-1].end for t in self._tables[:-1] if (of_table := files.listed(self._place / t.name))]
-        first = reached = max([*of_others, sealed[-1].end if sealed else 0])
+        sealed = (file.end for table in self._tables for file in files.listed(self._place / table.name))
+        first = reached = max(sealed, default=0)
         self._delete_tail(first)
         self._keep_from(first)
         for file in [file for file in known if file.first >= first]:
@@ -182,37 +196,32 @@ class ItemFiles:
         """Move the intact files of the tail to the sealed ones; damaged files leave a hole."""
         for table in self._tables:
             make_directory(self._place / table.name)
-            intact = [file for file in files.listed(self._place / files.TAIL / table.name) if files.is_intact(file)]
-            chosen = files.covering(intact)
-            for file in intact:
-                if file in chosen:
-                    file.path.rename(self._place / table.name / file.path.name)
-                else:
-                    file.path.unlink(missing_ok=True)
+            young = files.listed(self._place / files.TAIL / table.name)
+            for file in intact.covering(young)[0]:
+                file.path.rename(self._place / table.name / file.path.name)
 
 
 def read(place: Path, tables: tuple[ArchiveTable, ...], file: File) -> list[Item]:
     """Return the items of a range of files; none, with a warning, if one of them is damaged or gone."""
     try:
-        columns = {
-            table: columns_in(table, from_parquet(table, files.read(_of_range(place, table, file)))) for table in tables
-        }
+        columns = {table: columns_in(table, from_parquet(table, _of_range(place, table, file))) for table in tables}
         return [*items_of(columns)]
     except (OSError, TypeError, ArithmeticError, *UNDECODABLE) as error:
         logger.warning("%s: %s", file.path, error)
         return []
 
 
-def _of_range(place: Path, table: ArchiveTable, file: File) -> File:
-    """Return the file of a table with the range of another one's.
+def _of_range(place: Path, table: ArchiveTable, file: File) -> bytes:
+    """Return the content of the file of a table with the range of another one's.
 
     Raises:
-        FileNotFoundError: There is none.
+        DamagedError: There is none that is intact.
     """
-    for candidate in files.of_table(place, table.name):
-        if candidate[:2] == file[:2]:
-            return candidate
-    raise FileNotFoundError(f"{place}: {table.name} has no file {file.first:08d}-{file.end:08d}")
+    same = [candidate for candidate in files.every(place, table.name) if candidate[:2] == file[:2]]
+    chosen = same[0] if len(same) == 1 else next(filter(intact.is_intact, same), None)
+    if chosen is None:
+        raise intact.DamagedError(f"{place}: {table.name} has no intact file {file.first:08d}-{file.end:08d}")
+    return intact.read(chosen)
 
 
 def time_of(item: Item) -> int:
@@ -235,8 +244,14 @@ class ArchiveWriter:
     """
 
     def __init__(self, place: Path, limit_bytes: int) -> None:
-        self._thinner = Thinner(place, limit_bytes)
-        self._kinds = {kind: ItemFiles(place, tables) for kind, tables in KINDS.items()}
+        self._place = place
+        self._run, before = written.run_of(place) or secrets.token_hex(16), written.items_of(place)
+        self._thinner = Thinner(place, limit_bytes, self._run)
+        self._kinds = {
+            kind: ItemFiles(place, tables, self._run, max(before.get(table.name, 0) for table in tables))
+            for kind, tables in KINDS.items()
+        }
+        self._noted: dict[str, int] = {}
 
     def holds(self, item: Item) -> bool:
         """Return whether the archive had an item when it was opened."""
@@ -257,9 +272,16 @@ class ArchiveWriter:
             OSError: A file cannot be written now; what is not written stays.
         """
         sealed = [kind.save(seals=seals) for kind in self._kinds.values()]
+        self._note_written()
         if is_sealed := any(sealed):
             self._thinner.thin()
         return is_sealed
+
+    def _note_written(self) -> None:
+        items = {table: end for kind in self._kinds.values() for table, end in kind.written.items()}
+        if items and items != self._noted:
+            written.write(self._place, written.FolderItems(self._run, items))
+            self._noted = items
 
     def is_in_place(self) -> bool:
         """Return whether the newest file of each kind is still there."""

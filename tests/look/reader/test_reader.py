@@ -36,11 +36,10 @@ from otel_rl.export import (
     Span,
     Trajectory,
 )
-from otel_rl.look.reader import snapshot
 from otel_rl.look.reader.snapshot import Folder, Snapshot
-from otel_rl.recorder.archive import files
+from otel_rl.recorder.archive import files, intact
 from otel_rl.recorder.archive.columns import from_parquet, to_parquet
-from otel_rl.recorder.archive.tables import MESSAGES, ROWS, ArchiveTable
+from otel_rl.recorder.archive.tables import MESSAGES, ROWS
 from otel_rl.recorder.archive.writer import ArchiveWriter
 from otel_rl.recorder.directory.parts import ARCHIVE
 from otel_rl.recorder.journal.ids import step_ids
@@ -412,7 +411,7 @@ def test_files_of_other_versions(tmp_path: Path) -> None:
     """A column that an older version did not write is missing in its lines; one of a newer version is left out."""
     archived(tmp_path, [Row(1, 1, {"x": 1.0}), Row(2, 2, {"x": 2**60 + 1})], saves=[True] * 2)
     older, newer = files.listed(tmp_path / "archive" / "local" / "tail" / "rows")
-    of_older, of_newer = (from_parquet(ROWS, files.read(file)) for file in (older, newer))
+    of_older, of_newer = (from_parquet(ROWS, intact.read(file)) for file in (older, newer))
     of_older = of_older.select([name for name in of_older.column_names if name != "exact"])
     of_newer = of_newer.append_column("newer", of_newer.column("step"))
     for file, batch in ((older, of_older), (newer, of_newer)):
@@ -465,16 +464,16 @@ def test_a_run_that_is_written(tmp_path: Path) -> None:
 def test_a_file_that_vanishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the files are sealed after they were listed, they are listed again."""
     archived(tmp_path, [Row(n, n, {"x": float(n)}) for n in range(3)], saves=[True] * 3)
-    reader, every, left = otel_rl.open_run(tmp_path), snapshot._every, [1]
+    reader, every, left = otel_rl.open_run(tmp_path), files.every, [1]
 
-    def seals_behind(place: Path, table: ArchiveTable) -> list[files.File]:
+    def seals_behind(place: Path, table: str) -> list[files.File]:
         found = every(place, table)
         if left:
             left.clear()
             ArchiveWriter(place, NO_LIMIT).save(seals=True)
         return found
 
-    monkeypatch.setattr(snapshot, "_every", seals_behind)
+    monkeypatch.setattr(files, "every", seals_behind)
     assert reader.rows("x")["step"].tolist() == [0, 1, 2]
     assert not left
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,27 +14,6 @@ from otel_rl.export import Environment, Row
 from otel_rl.recorder.archive import files
 from otel_rl.recorder.archive.runs import places_of
 from otel_rl.recorder.archive.writer import ArchiveWriter
-from tests import samples
-
-
-def _exchange(file: Path, table: str) -> None:
-    """Put a whole file of another table in the place of a file."""
-    other = next(path for path in file.parents if path.name == "archive").parent / "other"
-    write(other, range(7), random.Random(3))
-    given = next(other.glob(f"archive/local/**/{table}/*.parquet"))
-    shutil.copy(given, file.with_name(f"{file.name.split('.')[0]}.{given.name.split('.')[1]}.parquet"))
-    file.unlink()
-
-
-HARMS: dict[str, Callable[[Path], object]] = {
-    "removed": Path.unlink,
-    "renamed": lambda file: file.rename(file.with_name(f"{file.stem} (1).parquet")),
-    "doubled": lambda file: shutil.copy(file, file.with_name(f"{file.stem} (1).parquet")),
-    "truncated": lambda file: file.write_bytes(file.read_bytes()[:100]),
-    "damaged": lambda file: file.write_bytes(b"PAR1" * 100),
-    "of another table": lambda file: _exchange(file, "rows" if file.parent.name == "steps" else "steps"),
-    "a directory": lambda file: (file.unlink(), file.mkdir()),
-}
 
 
 def write(place: Path, steps: range, dice: random.Random) -> None:
@@ -51,30 +29,6 @@ def write(place: Path, steps: range, dice: random.Random) -> None:
 def values(place: Path) -> list[float]:
     """Return what a reader finds, each as often as it is there."""
     return sorted(otel_rl.open_run(place).rows("x")["value"].tolist())
-
-
-def content(place: Path) -> dict[Path, bytes]:
-    """Return the sealed files that are whole."""
-    found = [file for table in ("rows", "steps") for file in files.listed(place / "archive" / "local" / table)]
-    return {file.path: file.path.read_bytes() for file in found if files.is_intact(file)}
-
-
-@pytest.mark.parametrize("seed", samples.of(range(0, 100, 9), range(100)))
-def test_an_archive_that_was_harmed_and_resumed(tmp_path: Path, seed: int) -> None:
-    """Nothing that was whole is gone, nothing is read twice, what is missing is named, and what comes is there."""
-    dice = random.Random(seed)
-    write(tmp_path, range(40), dice)
-    harm = [*HARMS][seed % len(HARMS)]
-    HARMS[harm](dice.choice(sorted(tmp_path.glob("archive/local/**/*.parquet"))))
-    whole, before = content(tmp_path), values(tmp_path)
-
-    write(tmp_path, range(40, 60), dice)
-
-    assert {path: path.read_bytes() for path in whole if path.exists()} == whole
-    after, opened = values(tmp_path), otel_rl.open_run(tmp_path)
-    assert len({*after}) == len(after)
-    assert {*before, *map(float, range(40, 60))} <= {*after} <= {*map(float, range(60))}
-    assert len(after) == 60 or opened.holes or opened.damaged, harm
 
 
 def test_a_writer_that_was_killed_between_two_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

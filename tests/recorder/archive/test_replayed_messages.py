@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from otel_rl.export import Item, Message, Span
-from otel_rl.recorder.archive import files
+from otel_rl.recorder.archive import files, intact
 from otel_rl.recorder.archive.replay import Replay
 from otel_rl.recorder.archive.writer import ArchiveWriter
 
@@ -93,7 +93,7 @@ def test_a_file_that_is_sealed_meanwhile(tmp_path: Path, monkeypatch: pytest.Mon
     """A young file that was listed is gone when it is read: its lines are in a sealed one."""
     place = tmp_path / "archive" / "local"
     writer = saved(place, SPAN, message(0, "assistant", "a"), seals=False)
-    read, sealed = files.read, []
+    read, sealed = intact.read, []
 
     def sealing(file: files.File) -> bytes:
         if "messages" in file.path.parts and not sealed:
@@ -102,7 +102,7 @@ def test_a_file_that_is_sealed_meanwhile(tmp_path: Path, monkeypatch: pytest.Mon
             file.path.unlink(missing_ok=True)
         return read(file)
 
-    monkeypatch.setattr(files, "read", sealing)
+    monkeypatch.setattr(intact, "read", sealing)
 
     assert texts(place) == ["a"]
     assert sealed

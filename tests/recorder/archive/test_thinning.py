@@ -9,8 +9,9 @@ from random import Random
 import pytest
 
 from otel_rl.export import Message, Row, Span
-from otel_rl.recorder.archive import files
-from otel_rl.recorder.archive.columns import SEALED, from_parquet, steps_in, to_parquet
+from otel_rl.recorder.archive import files, intact
+from otel_rl.recorder.archive.columns import SEALED, from_parquet, to_parquet
+from otel_rl.recorder.archive.notes import steps_in
 from otel_rl.recorder.archive.tables import KINDS, MESSAGES, ROWS, SPANS
 from otel_rl.recorder.archive.writer import ArchiveWriter, read
 
@@ -92,8 +93,8 @@ def test_a_limit_that_cannot_be_reached_costs_nothing(tmp_path: Path, monkeypatc
         writer = ArchiveWriter(tmp_path / "node1", 1)
         writer.add(Row(9999, 9999, {"x": 0.0}))
         writer.save(seals=True)
-    read_files, read_again = list[str](), files.read
-    monkeypatch.setattr(files, "read", lambda file: read_files.append(file.path.parent.name) or read_again(file))
+    read_files, read_again = list[str](), intact.read
+    monkeypatch.setattr(intact, "read", lambda file: read_files.append(file.path.parent.name) or read_again(file))
     for again in (writer, writer, ArchiveWriter(tmp_path / "node1", 1)):
         again.add(Row(9999, 9999, {"x": 0.0}))
         again.save(seals=True)
@@ -124,7 +125,7 @@ def test_two_files_of_one_range(tmp_path: Path) -> None:
     place = tmp_path / "archive" / "node1"
     write(place, 1 << 60)
     file = files.listed(place / SPANS.name)[0]
-    lines = from_parquet(SPANS, files.read(file))
+    lines = from_parquet(SPANS, intact.read(file))
     files.write(file.path.parent, file.first, file.end, to_parquet(SPANS, [lines.slice(0, 1)], compression=SEALED))
     before = {file.path for file in files.listed(place / SPANS.name)}
     ArchiveWriter(place, 1 << 60)
