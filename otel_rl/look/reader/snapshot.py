@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.look.reader.plain_paths import plain
-from otel_rl.look.reader.schema import fault_of
+from otel_rl.look.reader.schema import faults_of
 from otel_rl.look.reader.valid import literal
 from otel_rl.recorder.archive import files, intact
 from otel_rl.recorder.archive.notes import steps_in
@@ -136,10 +136,8 @@ def _intact(place: Path, table: ArchiveTable, steps: Sequence[range] | None) -> 
     every = _listed(place, table)
     if steps is not None:
         every = [file for file in every if _may_have(_steps_in(file), steps)]
-    is_good = partial(_is_intact, table)
-    with ThreadPoolExecutor() as pool:  # neither reading nor a checksum holds the interpreter
-        list(pool.map(is_good, files.covering(every)))
-    chosen, bad = intact.covering(every, is_good)
+    _look_at(table, files.covering(every))
+    chosen, bad = intact.covering(every, partial(_is_intact, table))
     holes = files.holes(chosen)
     reached = chosen[-1].end if chosen else 0
     ends = [reached, *(file.end for file in bad)]
@@ -182,17 +180,40 @@ def _listed(place: Path, table: ArchiveTable) -> list[File]:
 
 
 def _is_intact(table: ArchiveTable, file: File) -> bool:
-    stat = file.path.lstat()
-    # The time of change, which copies cannot set as they do that of modification: a file with another content is read
-    # again.
-    key = file.path, stat.st_ino, stat.st_size, stat.st_ctime_ns
+    key = _key(file)
     if key not in _checked:
-        try:
-            intact.check(file)
-            if fault := fault_of(table, file.path):
-                raise intact.DamagedError(f"{file.path} is not a file of {table.name}: {fault}")
-            _checked[key] = True
-        except (intact.DamagedError, PermissionError) as error:
-            logger.warning("%s; it is left out", error)
-            _checked[key] = False
+        _look_at(table, [file])
     return _checked[key]
+
+
+def _look_at(table: ArchiveTable, chosen: Sequence[File]) -> None:
+    """Find out whether files are what was written, all of them together."""
+    keys = {file: key for file in chosen if (key := _key(file)) not in _checked}
+    with ThreadPoolExecutor() as pool:  # neither reading nor a checksum holds the interpreter
+        reasons = dict(zip(keys, pool.map(_change_of, keys), strict=True))
+    faults = faults_of(table, [file.path for file, reason in reasons.items() if not reason])
+    for file, reason in reasons.items():
+        if fault := faults.get(file.path):
+            reason = f"{file.path} is not a file of {table.name}: {fault}"  # noqa: PLW2901 - a checksum says less
+        if reason:
+            logger.warning("%s; it is left out", reason)
+        _checked[keys[file]] = not reason
+
+
+def _key(file: File) -> tuple[Path, int, int, int]:
+    """Return what a file is known by.
+
+    The time of change, which copies cannot set as they do that of modification: a file with another content is read
+    again.
+    """
+    stat = file.path.lstat()
+    return file.path, stat.st_ino, stat.st_size, stat.st_ctime_ns
+
+
+def _change_of(file: File) -> str:
+    """Return why a file is not the one that was written; empty if it is."""
+    try:
+        intact.check(file)
+    except (intact.DamagedError, PermissionError) as error:
+        return str(error)
+    return ""
