@@ -225,3 +225,12 @@ def test_errors(arguments: tuple[str, ...], error: str) -> None:
 
     assert done.exit_code == 1
     assert error in done.stderr
+
+
+def test_groups_in_text_and_json() -> None:
+    """Runs stand below the title of their group, in the same order in JSON."""
+    groups = json.loads(call("runs", "--group", "project", "--json").stdout)["groups"]
+    listed_names = [run["path"] for run in ls("runs", "--group", "project")]
+
+    assert [path for group in groups for path in group["runs"]] == listed_names
+    assert {group["label"] for group in groups} == {"p"}

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from otel_rl.recorder.facts import wording
 from otel_rl.recorder.facts.order import Severity
 from otel_rl.recorder.facts.states import State, Sure
 from otel_rl.semconv.phase_categories import Category
@@ -120,6 +121,17 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
         """Return it at a price of an hour of a GPU."""
         money = None if self.gpu_hours is None or price is None else self.gpu_hours * price
         return replace(self, cost_per_gpu_hour=price, money=money)
+
+    @property
+    def words(self) -> str:
+        """The hours with their wasted share, money and tokens, as far as they are known."""
+        wasted = f" ({wording.percent(self.wasted_share)} wasted)" if self.wasted_share else ""
+        parts = (
+            "" if self.gpu_hours is None else f"{wording.number(self.gpu_hours)} GPU-hours{wasted}",
+            "" if self.money is None else f"cost {wording.number(self.money)}",
+            "" if self.tokens is None else f"{self.tokens:,} tokens",
+        )
+        return ", ".join(filter(None, parts))
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

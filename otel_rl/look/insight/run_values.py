@@ -38,10 +38,12 @@ class RunValues:
         run: The run as it is now.
         at: The time, in Unix nanoseconds.
         price: The price of an hour of a GPU, in place of the run's own.
+        facts: Its facts, if they are known already.
     """
 
-    def __init__(self, run: RunPresent, at: int, price: float | None = None) -> None:
+    def __init__(self, run: RunPresent, at: int, price: float | None = None, facts: Facts | None = None) -> None:
         self.run = run
+        self.known_facts = facts
         self._price = price
         self._at = at
         self._path = Path(run.path)
@@ -84,7 +86,7 @@ class RunValues:
         if is_own:
             return "lowest" if column.name == "seen" else ""
         last = self._last_values
-        main = _main_of(tuple(last)) if column.name in last else self._recorded.main
+        main = main_of(tuple(last)) if column.name in last else self._recorded.main
         return main.best(column.name)
 
     def _parameter(self, name: str) -> str:
@@ -112,7 +114,7 @@ class RunValues:
 
     def _metric(self, column: RunColumn) -> Value:
         last = self._last_values
-        if column.aggregate in ("", "last") and (name := _name_in(_main_of(tuple(last)), column, last)):
+        if column.aggregate in ("", "last") and (name := _name_in(main_of(tuple(last)), column, last)):
             return last[name]
         recorded = self._recorded
         return _aggregated(recorded, _name_in(recorded.main, column, recorded.names), column)
@@ -126,14 +128,14 @@ class RunValues:
         """
         from otel_rl.look.insight.conclude import facts_of_recorded
 
-        facts = facts_of_recorded(self._recorded)
+        facts = self.known_facts or facts_of_recorded(self._recorded)
         return facts if self._price is None else replace(facts, cost=facts.cost.repriced(self._price))
 
     @cached_property
     def _cost(self) -> Cost:
         from otel_rl.look.insight.conclude import cost_of_run
 
-        if "facts" in self.__dict__:
+        if self.known_facts is not None or "facts" in self.__dict__:
             return self.facts.cost
         cost = cost_of_run(self._recorded)
         return cost if self._price is None else cost.repriced(self._price)
@@ -222,7 +224,8 @@ def chosen(
 
 
 @lru_cache(1024)
-def _main_of(names: tuple[str, ...]) -> MainMetrics:
+def main_of(names: tuple[str, ...]) -> MainMetrics:
+    """Return the main metrics among names."""
     return MainMetrics(names)
 
 

@@ -40,7 +40,7 @@ def header_of(facts: Facts, made_unix_nano: int, marks: Marks, buttons: Markup =
         f"{wording.count(summary.ranks, 'rank')} on {machines}" if summary.ranks else "",
         wording.count(summary.attempts, "attempt") if summary.attempts > 1 else "",
         f"{wording.seconds(seconds)} a step (last {RECENT_STEPS})" if seconds is not None else "",
-        *_cost_of(facts),
+        facts.cost.words,
     ]
     if goes_on(summary.state):
         texts.append(f"as of {wording.date(made_unix_nano)}")
@@ -64,15 +64,6 @@ def _marks_of(marks: Marks) -> list[Markup]:
     labels = joined(*(tag("span", label, class_="sure") for label in marks.labels))
     texts = [tag("p", text, class_="note") for text in marks.notes.splitlines()]
     return [*([tag("p", labels, class_="tags")] if marks.labels else []), *texts]
-
-
-def _cost_of(facts: Facts) -> list[str]:
-    cost = facts.cost
-    if cost.gpu_hours is None:
-        return []
-    wasted = f", {wording.percent(cost.wasted_share)} wasted" if cost.wasted_share else ""
-    money = f", cost {wording.number(cost.money)}" if cost.money is not None else ""
-    return [f"{wording.number(cost.gpu_hours)} GPU-hours{wasted}{money}"]
 
 
 def verdict_of(facts: Facts) -> Markup:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from otel_rl.cli.extras import absent_package
 from otel_rl.cli.lines import StyledText, fit_line, line, safe, width
 from otel_rl.look.insight.facts import Cost
+from otel_rl.look.insight.run_groups import RunGroup
 from otel_rl.look.insight.selection import Value
 from otel_rl.look.terminal import drawing, words
 from otel_rl.recorder.archive.marks import Marks
@@ -71,6 +72,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """The runs below directories, the one with the last sign of life first."""
 
     runs: tuple[Listed, ...]
+    groups: tuple[RunGroup, ...] = ()  # their groups, with the cost of each and the best run; none without `--group`
 
 
 def runs_below(directories: Iterable[Path], at: int | None = None) -> list[RunPresent]:
@@ -216,6 +218,20 @@ def table(
         for row, cell in zip(rows, column, strict=True):
             row += [*cell, StyledText("  ")]
     return [fit_line(row, cells) for row in rows]
+
+
+def grouped(lines: Sequence[Line], groups: Iterable[RunGroup], cells: int) -> list[Line]:
+    """Return the lines of a table of runs in the order of their groups, each group below its title."""
+    head, *rows = lines
+    shown, place = [head], 0
+    for group in groups:
+        count = wording.count(len(group.runs), "run")
+        title = line((safe(group.label) or "no value", "bold"), "  ", " · ".join(filter(None, (count, group.spent))))
+        texts = [line((f"  {safe(sentence)}", "dim")) for sentence in group.sentences]
+        shown += [fit_line(text, cells) for text in ((), title, *texts)]
+        shown += rows[place : place + len(group.runs)]
+        place += len(group.runs)
+    return shown
 
 
 def _cell(name: str, value: Value) -> str:

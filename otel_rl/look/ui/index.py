@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from otel_rl.look.insight import Facts
     from otel_rl.recorder.archive.present import RunPresent
     from otel_rl.recorder.archive.runs import Place
 
@@ -106,12 +107,16 @@ class RunIndex:
             run = self._runs.get(key)
         return None if run is None else run.place
 
-    def presents(self) -> dict[str, RunPresent]:
-        """Return the runs as they were at the last look, those first that somebody heard of last."""
+    def presents(self) -> dict[str, tuple[RunPresent, Facts | None]]:
+        """Return the runs as they were at the last look with their facts, those first that were heard of last."""
         with self._lock:
             self._look()
-            known = {key: run.shown for key, run in self._runs.items() if run.shown is not None}
-        return dict(sorted(known.items(), key=lambda item: -item[1].last_unix_nano))
+            known = {
+                key: (run.shown, None if run.verdict is None else run.verdict.facts)
+                for key, run in self._runs.items()
+                if run.shown is not None
+            }
+        return dict(sorted(known.items(), key=lambda item: -item[1][0].last_unix_nano))
 
     def look_again(self, key: str) -> None:
         """Look at a run, and whether it is still there, when somebody asks next: its marks were changed."""

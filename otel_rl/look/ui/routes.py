@@ -55,6 +55,7 @@ def _found(index: RunIndex, choice: RunChoice, query: Query) -> Content:
         sort=query.one("sort"),
         reverse=query.one("reverse") == "1",
         columns=query.whole("columns"),
+        group=query.one("group"),
         with_archived=query.one("all") == "1",
     )
     return Content("", lambda: as_json(found))

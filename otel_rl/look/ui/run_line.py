@@ -8,6 +8,7 @@ import msgspec
 
 from otel_rl.look.terminal.listing import listed
 from otel_rl.look.terminal.scene import as_of
+from otel_rl.look.ui.verdicts import MainCurve, RunVerdict
 from otel_rl.recorder.facts.order import Severity
 from otel_rl.recorder.facts.states import State, Sure, goes_on
 from otel_rl.semconv.main_metrics import STEP_TIME
@@ -16,18 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_rl.look.insight import Facts
-    from otel_rl.look.ui.verdicts import RunVerdict
     from otel_rl.recorder.archive.present import RunPresent
 
 Trend = Literal[-1, 0, 1]
 _UNREAD = "Its records are being read."
-
-
-class MainCurve(msgspec.Struct, frozen=True):
-    """The last points of the first main metric: steps and values; `None` is a value that is not finite."""
-
-    name: str
-    points: tuple[tuple[int, float | None], ...]
 
 
 class RunLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +53,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
     curve: MainCurve | None  # its first main metric; `None` if it has none
     metrics: dict[str, float | None]  # the last values of the main metrics; `None` is one that is not finite
     parameters: dict[str, str | float | int | bool | None]  # its parameters, those that are one value
+    spent: str  # its cost in words; empty if nothing of it is known
     has_verdict: bool  # if false, its archive has not been read yet, and the sentence is that of its state
 
 
@@ -94,22 +88,25 @@ def run_line(key: str, top: Path, run: RunPresent, verdict: RunVerdict | None) -
         recent_step_seconds=known.recent_step_seconds,
         step_trend=_trend(facts),
         recent_shares=_shares(run),
-        curve=next(
-            (
-                MainCurve(curve.name, curve.points)
-                for curve in run.progress.curves
-                if curve.name != STEP_TIME and curve.points
-            ),
-            None,
-        ),
+        curve=_curve(run, verdict),
         metrics=known.metrics,
         parameters=verdict.parameters if verdict else {},
+        spent="" if verdict is None else verdict.facts.cost.words,
         has_verdict=facts is not None,
     )
 
 
 def _shown(path: str, top: Path) -> str:
     return path.removeprefix(f"{top}/") if path != str(top) else top.name
+
+
+def _curve(run: RunPresent, verdict: RunVerdict | None) -> MainCurve | None:
+    last = next((curve for curve in run.progress.curves if curve.name != STEP_TIME and curve.points), None)
+    if last is None:
+        return None
+    whole = verdict.curve if verdict is not None and verdict.curve and verdict.curve.name == last.name else None
+    older = () if whole is None else whole.points
+    return MainCurve(last.name, (*older, last.points[-1]) if older else last.points)
 
 
 def _trend(facts: Facts | None) -> Trend:

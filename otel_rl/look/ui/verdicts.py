@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -12,7 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from otel_rl.look.insight import Facts, facts_of
+from otel_rl.look.insight import Facts
+from otel_rl.look.insight.conclude import facts_of_recorded
+from otel_rl.look.insight.recorded import RecordedRun
+from otel_rl.look.insight.series import blocks
 from otel_rl.look.reader.runs import open_run
 from otel_rl.look.terminal.past import present_of_archive
 from otel_rl.look.ui.changes import Fingerprint
@@ -22,17 +26,29 @@ from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.files.atomic_files import read_json, write_atomically
 from otel_rl.recorder.files.modes import PRIVATE, make_directory
 from otel_rl.recorder.files.own_directory import OwnDirectory
+from otel_rl.semconv.main_metrics import STEP_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _LIVE_EVERY_S = 5.0
 """Seconds between two readings of a run that goes on: one takes up to 2 s of CPU."""
 _END_WITHIN_S = 2.0
 _NICE = 5
 """The priority of the thread: a thousand runs take minutes, and a trainer may be on the same machine."""
+_CURVE_POINTS = 60
 _MOST_PARAMETERS, _MOST_CHARACTERS = 500, 200
 _warnings = Occasional(log_of("otel_rl"))
+
+
+class MainCurve(msgspec.Struct, frozen=True):
+    """The first main metric over the whole run, or its last points until that was read: steps, and means of steps.
+
+    `None` is a mean of which a value is not finite. The last value is that of the last step.
+    """
+
+    name: str
+    points: tuple[tuple[int, float | None], ...]
 
 
 class RunVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +56,7 @@ class RunVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     facts: Facts  # its facts
     present: RunPresent | None = None  # its present, if no agent left a summary of it
+    curve: MainCurve | None = None  # its first main metric over all steps
     parameters: dict[str, str | float | int | bool | None] = {}  # its parameters, those that are one value
     fingerprint: Fingerprint = ()  # of what it was read from
     made_by: str = ""  # the version of otel-rl that concluded
@@ -141,13 +158,26 @@ class VerdictReader:
 def _read(wanted: _Wanted) -> RunVerdict:
     run = open_run(wanted.path)
     is_summed_up = present_of(run.place).is_complete
+    recorded = RecordedRun(run)
+    facts = facts_of_recorded(recorded)
     return RunVerdict(
-        facts=facts_of(run),
+        facts=facts,
+        curve=_curve_of(recorded, facts.metrics),
         present=None if is_summed_up else present_of_archive(run.place, time.time_ns()),
         parameters=_single(run.parameters),
         fingerprint=wanted.fingerprint,
         made_by=version("otel-rl"),
     )
+
+
+def _curve_of(recorded: RecordedRun, names: Sequence[str]) -> MainCurve | None:
+    name = next((name for name in names if name != STEP_TIME), "")
+    series = recorded.series(name)
+    if not series:
+        return None
+    means, wide = blocks(series.values, _CURVE_POINTS)
+    points = zip(series.steps[wide - 1 :: wide].tolist(), means.tolist(), strict=True)
+    return MainCurve(name, tuple((step, mean if math.isfinite(mean) else None) for step, mean in points))
 
 
 def cache_directory() -> Path | None:

@@ -15,6 +15,8 @@ from otel_rl.cli.runs import RunArgument, runs_directory
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from otel_rl.cli.lines import Line
+
 
 @click.command(
     cls=Verb,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     examples={
         "ls": "all runs in OTEL_RL_DIR (runs)",
         "ls --where 'state:finished steps>=10' --sort reward": "chosen ones, the best first",
+        "ls --group project": "what each project cost, and its best run",
         "ls --columns lr,reward,kl:best,loss:mean100": "with parameters and metrics",
         "ls --json": "for programs",
     },
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 @click.option("--where", multiple=True, metavar="CONDITIONS", help="Only runs that meet all conditions.")
 @click.option("--sort", metavar="NAME", help="By this value, the best or largest first; -NAME is the other way round.")
 @click.option("--columns", type=NamesType(), default=(), metavar="NAMES", help="Further values, separated by commas.")
+@click.option("--group", metavar="NAME", help="In groups of one value, each with its cost and the best run.")
 @click.option(
     "--cost-per-gpu-hour",
     "price",
@@ -45,6 +49,7 @@ def ls(
     where: tuple[str, ...],
     sort: str | None,
     columns: tuple[str, ...],
+    group: str | None,
     price: float | None,
     *,
     with_archived: bool,
@@ -61,9 +66,10 @@ def ls(
     A value is steps, step_time, seen, gpu_hours, cost, wasted, tokens, a parameter, or a metric: its last value, or
     another one with :best, :min, :max or :mean100 at its end. A parameter may be named by the end of its name.
     """
+    from otel_rl.look.insight.run_groups import groups_of
     from otel_rl.look.insight.run_values import OF_RUN, RunValues, chosen
-    from otel_rl.look.insight.selection import SelectionError
-    from otel_rl.look.terminal.listing import Listing, agreeing, facts_by_path, listed, runs_below, table
+    from otel_rl.look.insight.selection import SelectionError, column_of
+    from otel_rl.look.terminal.listing import Listing, agreeing, facts_by_path, grouped, listed, runs_below, table
 
     places = directories or (runs_directory(),)
     at = time.time_ns()
@@ -74,6 +80,10 @@ def ls(
         known, wanted, order = chosen(some, conditions, sort or "", columns, with_archived=with_archived)
         if order is not None and order not in wanted and order.name not in OF_RUN:
             wanted += (order,)
+        groups = groups_of(known, column_of(group), lambda run: run.facts) if group else ()
+        if groups:
+            by_path = {run.run.path: run for run in known}
+            known = [by_path[path] for of_group in groups for path in of_group.runs]
         facts = facts_by_path(known)
         values = {run.run.path: {str(column): run.value(column) for column in wanted} for run in known}
     except SelectionError as error:
@@ -86,5 +96,10 @@ def ls(
             raise click.ClickException(f"all runs in {in_places} are archived; to see them: otel-rl ls --all")
         raise click.ClickException(f"no run in {in_places}; record one with: otel-rl demo, or: otel-rl run -- COMMAND")
     runs = agreeing((run.run for run in known), facts, at)
-    listing = Listing(runs=tuple(listed(run, facts.get(run.path), values[run.path]) for run in runs))
-    output.show(listing, lambda width: table(runs, width, at, facts, values))
+    listing = Listing(runs=tuple(listed(run, facts.get(run.path), values[run.path]) for run in runs), groups=groups)
+
+    def drawn(width: int) -> list[Line]:
+        lines = table(runs, width, at, facts, values)
+        return grouped(lines, groups, width) if groups else lines
+
+    output.show(listing, drawn)

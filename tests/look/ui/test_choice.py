@@ -30,6 +30,19 @@ def found(page: Served, **asked: Any) -> Any:
     return page.get(f"/found?{urlencode(asked, doseq=True)}").value
 
 
+def test_groups(page: Served, tmp_path: Path) -> None:
+    """They are those of `ls --group`, with the best run of each; without one, all runs are one group."""
+    groups = found(page, group="project", all=1)["groups"]
+    (whole,) = found(page, all=1)["groups"]
+
+    assert [(group["label"], sorted(group["keys"])) for group in sorted(groups, key=lambda group: group["label"])] == [
+        ("grpo-gsm8k", sorted(keys(tmp_path, "ac"))),
+        ("math", keys(tmp_path, "b")),
+    ]
+    assert sorted(whole["keys"]) == sorted(keys(tmp_path, "abc"))
+    assert whole["sentences"][0].startswith("grpo-gsm8k: Best of 2")
+
+
 def keys(tmp_path: Path, names: str) -> list[str]:
     """Return the keys of runs by their directories."""
     return [key_of(tmp_path / name) for name in names]

@@ -7,8 +7,9 @@ import {goToSearch, mountKeys} from "./keys.js";
 import {changeMarks} from "./marks.js";
 import {ask, poll, readable} from "./net.js";
 import {agoText, numberText, percentText, secondsText, wholeText} from "./numbers.js";
+import {valueRange} from "./ranges.js";
 
-const EVERY_MS = 1000, ANSWERS_MS = 15_000, MOST_COMPARED = 50;
+const EVERY_MS = 1000, ANSWERS_MS = 15_000, MOST_COMPARED = 50, MOST_OFFERED = 50;
 const MARKS = {bad: "✖", warning: "▲", note: "○", good: "✓"};
 const CALLED = {bad: "Problem", warning: "Warning", note: "Note", good: "Good"};
 const TRENDS = {1: ["↑", "slower than before"], "-1": ["↓", "faster than before"], 0: ["", ""]};
@@ -20,27 +21,28 @@ const chosen = new Set(); // keys of runs to be compared: they stay chosen when 
 /** The list. Its search, order, columns and groups are in the address: `#runs&find=state:hung&sort=lr&columns=lr,kl:best`. */
 export function runsScreen(place, of, parts) {
   const runs = new Map(), closing = new AbortController();
-  let cursor = "", clock = 0, settings = {}, mayChange = null, found = null, foundFor = "", wanted = "", drawnColumns = "", isStale = true;
+  let cursor = "", clock = 0, settings = {}, mayChange = null, isPriced = false, best = new Set(), found = null, foundFor = "", wanted = "", drawnColumns = "", isStale = true;
   const note = make("p", {class: "note", role: "status"});
   const inputs = {
     find: make("input", {type: "search", id: "find", placeholder: "Search: text, state:hung, project:math, lr>1e-6", "aria-label": "Search runs", autocomplete: "off", spellcheck: "false", oninput: () => set({find: inputs.find.value})}),
     columns: make("input", {type: "text", placeholder: "Columns: lr, kl:best, loss:mean100", "aria-label": "Further columns: parameters and metrics", autocomplete: "off", spellcheck: "false", onchange: () => set({columns: inputs.columns.value})}),
-    group: make("input", {type: "checkbox", onchange: () => set({group: inputs.group.checked ? "project" : ""})}),
+    group: make("input", {type: "text", list: "groups", placeholder: "Group by: project, lr", "aria-label": "Group by project, state, or a parameter", autocomplete: "off", spellcheck: "false", onchange: () => set({group: inputs.group.value.trim()})}),
     all: make("input", {type: "checkbox", onchange: () => set({all: inputs.all.checked ? "1" : ""})}),
   };
+  const names = make("datalist", {id: "groups"});
   const compare = make("button", {type: "button", id: "compare", disabled: true, onclick: () => (location.hash = `#compare=${[...chosen].join(",")}`)}, "Compare");
   const marks = make("button", {type: "button", hidden: true, onclick: () => changeMarks([...chosen].map((key) => runs.get(key)).filter(Boolean), again).catch(sayWhat)}, "Marks …");
-  const bar = make("div", {class: "chooser", role: "search"}, inputs.find, inputs.columns, make("label", {}, inputs.group, " by project"), make("label", {}, inputs.all, " archived too"), compare, marks);
+  const bar = make("div", {class: "chooser", role: "search"}, inputs.find, inputs.columns, inputs.group, names, make("label", {}, inputs.all, " archived too"), compare, marks);
+  const summary = make("div", {class: "summary", role: "status"});
   const caption = make("caption", {class: "unseen", "data-key": "caption"}, "Runs"), head = make("thead", {"data-key": "head"});
   const table = make("table", {class: "runs"}, caption, head);
-  place.append(make("main", {}, make("h1", {}, "Runs"), bar, note, table));
-  const columns = () => [...COLUMNS, ...further().map((name, at) => ({title: name, sort: name, kind: "number", cell: (run) => [cellText(found?.values[run.key]?.[at])]}))];
+  place.append(make("main", {}, make("h1", {}, "Runs"), bar, note, summary, table));
+  const columns = () => [...COLUMNS.filter(({title}) => title !== "cost" || isPriced), ...further().map((name, at) => ({title: name, sort: name, kind: "number", cell: (run) => [cellText(found?.values[run.key]?.[at])]}))];
   const further = () => settings.columns.split(",").map((name) => name.trim()).filter(Boolean);
 
   function read(next) {
     settings = Object.fromEntries(["find", "sort", "reverse", "columns", "group", "all"].map((name) => [name, next[name] ?? ""]));
-    for (const name of ["find", "columns"]) if (document.activeElement !== inputs[name]) inputs[name].value = settings[name];
-    inputs.group.checked = settings.group === "project";
+    for (const name of ["find", "columns", "group"]) if (document.activeElement !== inputs[name]) inputs[name].value = settings[name];
     inputs.all.checked = settings.all === "1";
     const focused = head.contains(document.activeElement) ? document.activeElement.dataset.sort : null;
     head.replaceChildren(make("tr", {}, make("th", {scope: "col", class: "choose"}, make("span", {class: "unseen"}, "chosen")), ...columns().map(titleOf)));
@@ -64,22 +66,30 @@ export function runsScreen(place, of, parts) {
   }
 
   const show = () => {
-    const names = columns().map(({title}) => title).join("\n");
-    if (names !== drawnColumns) table.querySelectorAll("tbody").forEach((body) => body.remove()); // rows have other cells
-    drawnColumns = names;
-    const every = found ? found.keys.map((key) => runs.get(key)).filter(Boolean) : [];
-    const groups = settings.group ? [...new Set(every.map(({project}) => project))].map((project) => [project, `Project ${project}`, every.filter((run) => run.project === project)])
+    const of = (keys) => keys.map((key) => runs.get(key)).filter(Boolean);
+    const every = of(found?.keys ?? []), known = settings.group ? (found?.groups ?? []) : [];
+    const wasPriced = isPriced;
+    isPriced = every.some(({spent}) => spent);
+    if (isPriced !== wasPriced) read(settings); // the titles
+    const titles = columns().map(({title}) => title).join("\n");
+    if (titles !== drawnColumns) table.querySelectorAll("tbody").forEach((body) => body.remove()); // rows have other cells
+    drawnColumns = titles;
+    best = new Set((found?.groups ?? []).flatMap((group) => group.best));
+    const groups = settings.group ? known.map(({label, keys, spent, sentences}) => [label, `${settings.group} ${label || "unknown"}`, of(keys), spent, sentences])
       : settings.sort ? [["all", "", every]] : GROUPS.map(([group, title]) => [group, title, every.filter((run) => groupOf(run) === group)]);
-    const bodies = groups.filter(([,, some]) => some.length).flatMap(([group, title, some]) => [{key: `title ${group}`, title, count: some.length}, {key: `runs ${group}`, some}]);
+    const bodies = groups.filter(([,, some]) => some.length).flatMap(([group, title, some, spent = "", sentences = []]) => [{key: `title ${group}`, title, count: some.length, spent, sentences}, {key: `runs ${group}`, some}]);
+    sum(summary, settings.group ? null : found?.groups[0]);
+    offer(names, every);
     keyed(table, [{key: "caption"}, {key: "head"}, ...bodies], {
       key: ({key}) => key,
-      make: ({title}) => (title === undefined ? make("tbody") : make("tbody", {class: "group"}, make("tr", {}, make("th", {colspan: columns().length + 1, scope: "colgroup"}, title, " ", make("span", {class: "count"}))))),
-      update: (body, {title, count, some}) => {
+      make: ({title}) => (title === undefined ? make("tbody") : make("tbody", {class: "group"}, make("tr", {}, make("th", {colspan: columns().length + 1, scope: "colgroup"}, title, " ", make("span", {class: "count"}), make("div", {class: "note summary"}))))),
+      update: (body, {title, count, some, spent, sentences}) => {
         if (title !== undefined) {
           body.hidden = !title;
-          body.querySelector(".count").textContent = wholeText(count);
+          body.querySelector(".count").textContent = [wholeText(count), spent].filter(Boolean).join(" · ");
+          sum(body.querySelector(".summary"), {spent: "", sentences});
         }
-        if (some) keyed(body, some, {key: (run) => run.key, make: (run) => rowOf(run, columns(), chosen, sayChosen), update: (row, run) => fill(row, run, clock, columns())});
+        if (some) keyed(body, some, {key: (run) => run.key, make: (run) => rowOf(run, columns(), chosen, sayChosen), update: (row, run) => fill(row, {...run, isBest: best.has(run.key)}, clock, columns())});
       },
     });
     table.hidden = !runs.size;
@@ -114,7 +124,7 @@ export function runsScreen(place, of, parts) {
     isStale ||= news.cursor !== cursor;
     cursor = news.cursor;
     clock = news.at_unix_nano;
-    const query = new URLSearchParams(["find", "sort", "reverse", "all"].filter((name) => settings[name]).map((name) => [name, settings[name]]));
+    const query = new URLSearchParams(["find", "sort", "reverse", "group", "all"].filter((name) => settings[name]).map((name) => [name, settings[name]]));
     for (const name of further()) query.append("columns", name);
     const asked = String(query);
     if (asked !== foundFor || isStale || !found) {
@@ -143,6 +153,24 @@ function cellText(value) {
   return value == null ? "" : typeof value === "number" ? numberText(value) : String(value);
 }
 
+/** What runs cost together, and which of them is the best; the same again would be read out again. */
+function sum(place, group) {
+  const texts = [group?.spent && `Together: ${group.spent}.`, ...(group?.sentences ?? [])].filter(Boolean);
+  if (place.shown === texts.join("\n")) return;
+  place.shown = texts.join("\n");
+  place.replaceChildren(...texts.map((text) => make("p", {}, ...codedOf(text))));
+}
+
+/** Offer what runs can be grouped by: parameters that differ between them. */
+function offer(list, runs) {
+  const values = new Map();
+  for (const {parameters} of runs) for (const [name, value] of Object.entries(parameters)) values.set(name, (values.get(name) ?? new Set()).add(value));
+  const names = ["project", "state", ...[...values].filter(([, some]) => some.size > 1).map(([name]) => name)].slice(0, MOST_OFFERED);
+  if (list.shown === names.join()) return;
+  list.shown = names.join();
+  list.replaceChildren(...names.map((value) => make("option", {value})));
+}
+
 function groupOf(run) {
   return run.needs_somebody ? "needs" : run.goes_on ? "goes" : "ended";
 }
@@ -155,6 +183,7 @@ const COLUMNS = [
   {title: "a step", sort: "step_time", kind: "number", cell: stepOf},
   {title: "time goes to", cell: (run) => [barOf(run.recent_shares)]},
   {title: "main metric", sort: "reward", kind: "curve", cell: curveOf},
+  {title: "cost", sort: "gpu_hours", kind: "cost", cell: ({spent}) => [spent]},
   {title: "seen", sort: "seen", kind: "number", cell: (run, at) => [run.last_unix_nano ? agoText((at - run.last_unix_nano) / 1e9) : ""]},
 ];
 
@@ -183,9 +212,10 @@ function fill(row, run, at, columns) {
 }
 
 function namedOf(run) {
+  const best = run.isBest ? make("span", {class: "best", title: "The best of these runs by their main metric"}, "★ best") : "";
   const tags = run.tags.length ? make("small", {class: "tags"}, ...run.tags.map((tag) => make("span", {class: "sure"}, tag))) : "";
   const notes = run.notes ? make("small", {title: run.notes}, run.notes.split("\n")[0]) : "";
-  return [make("a", {href: `#run=${run.key}`, class: "name"}, run.name), make("small", {}, run.project), tags, notes];
+  return [make("a", {href: `#run=${run.key}`, class: "name"}, run.name), best, make("small", {}, run.project), tags, notes];
 }
 
 export function saysOf(run) {
@@ -231,7 +261,7 @@ function curveOf(run) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** The last points of a metric as a line; a gap is a value that is not finite. */
+/** A metric over the whole run as a line; a gap is a value that is not finite. */
 function sparkline(points) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", `0 0 ${CURVE.width} ${CURVE.height}`);
@@ -240,9 +270,10 @@ function sparkline(points) {
   const finite = points.filter(([, value]) => value !== null);
   if (finite.length < 2) return svg;
   const steps = finite.map(([step]) => step), values = finite.map(([, value]) => value);
-  const low = Math.min(...values), high = Math.max(...values), first = steps[0], last = steps.at(-1);
+  const {low, high} = valueRange(values), first = steps[0], last = steps.at(-1);
   const x = (step) => ((step - first) / (last - first || 1)) * (CURVE.width - 2) + 1;
-  const y = (value) => (high === low ? CURVE.height / 2 : CURVE.height - 2 - ((value - low) / (high - low)) * (CURVE.height - 4));
+  const inside = (value) => Math.max(low, Math.min(value, high));
+  const y = (value) => (high === low ? CURVE.height / 2 : CURVE.height - 2 - ((inside(value) - low) / (high - low)) * (CURVE.height - 4));
   let path = "", isPen = false;
   for (const [step, value] of points) {
     if (value !== null) path += `${isPen ? "L" : "M"}${x(step).toFixed(1)} ${y(value).toFixed(1)}`;
