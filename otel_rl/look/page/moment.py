@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_rl.look.insight import facts_of
+from otel_rl.look.insight.conclude import facts_of_recorded
+from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.page import about
 from otel_rl.look.page.curves import curves_of
 from otel_rl.look.page.engines import engines_of
@@ -39,6 +40,7 @@ class RunMoment:
 
     Attributes:
         run: Its reader.
+        recorded: What was read of it for its facts.
         path: The run directory.
         made: The moment, in Unix nanoseconds.
         facts: What it says.
@@ -46,13 +48,18 @@ class RunMoment:
         origin: The time that all times of the page count from, in Unix nanoseconds.
         events: The table of its events.
 
+    Args:
+        path: The run directory.
+        facts: What it says, if that is known already.
+
     Raises:
         FileNotFoundError: `path` is not a run directory.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], facts: Facts | None = None) -> None:
         self.run, self.path, self.made = open_run(path), Path(path).absolute(), time.time_ns()
-        self.facts = facts_of(self.run, at_unix_nano=self.made)
+        self.recorded = RecordedRun(self.run, self.made)
+        self.facts = facts or facts_of_recorded(self.recorded)
         self.steps = steps_of(self.run)
         self.origin = _origin(self.facts, self.steps)
         self.events, self._marks = about.events_of(self.run, self.origin)

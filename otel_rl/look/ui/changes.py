@@ -31,6 +31,11 @@ def of_records(path: Path) -> Fingerprint:
     return tuple(map(_changed_ns, (*_paths(path, MANIFEST, ROWS_FILE, FOLDER, ARCHIVE), *machines, *tables)))
 
 
+def of_facts(path: Path, *, is_over: bool) -> Fingerprint:
+    """Return when what facts are made of changed. Of a run that goes on, its agents write each second how far it is."""
+    return (*of_records(path), *of_present(path)) if is_over else of_records(path)
+
+
 def scanned(folder: str) -> list[os.DirEntry[str]]:
     """Return what is in a folder, in the order of the names; nothing if it cannot be listed."""
     try:

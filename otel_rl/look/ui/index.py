@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import secrets
 import threading
 import time
@@ -11,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.look.ui import changes
+from otel_rl.look.ui import changes, kept_files
+from otel_rl.look.ui.budget import ReadingBudget
+from otel_rl.look.ui.kept_files import key_of
 from otel_rl.look.ui.run_line import RunLine, run_line
 from otel_rl.look.ui.tree import RunTree
 from otel_rl.look.ui.verdicts import RunVerdict, VerdictReader
@@ -19,7 +19,6 @@ from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.archive.runs import place_of
 from otel_rl.recorder.errors.occasional import Occasional
 from otel_rl.recorder.errors.sinks import log_of
-from otel_rl.recorder.facts.states import goes_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +35,6 @@ _ENDED_EVERY_S = 10.0
 _WALK_SHARE = 0.01
 """The share of the time in which run directories are looked for."""
 _LEAST_WALK_S = 2.0
-_KEY_BYTES = 8
 _warnings = Occasional(log_of("otel_rl"))
 
 
@@ -68,6 +66,9 @@ class _IndexedRun:
 class RunIndex:
     """The runs below directories. It looks when somebody asks, and at most once a second.
 
+    Attributes:
+        budget: The CPU seconds for reading runs that go on.
+
     Args:
         directories: The directories.
         cache: The directory in which verdicts are kept; `None` to keep none.
@@ -82,7 +83,9 @@ class RunIndex:
         self._birth = secrets.token_hex(4)  # cursors of an earlier server mean nothing
         self._looked_at, self._walk_at = -_LOOK_S, 0.0
         self._lock = threading.Lock()
-        self._verdicts = VerdictReader(self._received, cache)
+        self._cache = cache
+        self.budget = ReadingBudget()
+        self._verdicts = VerdictReader(self._received, self.budget, cache)
 
     def since(self, cursor: str = "") -> RunsSince:
         """Return the lines that have changed since a cursor; all of them without a valid one."""
@@ -106,6 +109,16 @@ class RunIndex:
                 self._look()
             run = self._runs.get(key)
         return None if run is None else run.place
+
+    def verdict(self, path: Path) -> RunVerdict | None:
+        """Return what is known of the archive of a run."""
+        with self._lock:
+            run = self._runs.get(key_of(path))
+        return None if run is None else run.verdict
+
+    def concluded(self, path: Path, verdict: RunVerdict) -> None:
+        """Take the verdict of a run that somebody looks at, so that it is not read twice."""
+        self._verdicts.take(key_of(path), verdict)
 
     def presents(self) -> dict[str, tuple[RunPresent, Facts | None]]:
         """Return the runs as they were at the last look with their facts, those first that were heard of last."""
@@ -150,7 +163,11 @@ class RunIndex:
     def _walk(self, now: float) -> None:
         """Find the run directories."""
         found = {key_of(path): (path, top) for path, top in self._tree.look().items()}
-        for key in self._runs.keys() - found.keys():
+        gone = self._runs.keys() - found.keys()
+        self._verdicts.forget(gone)
+        if found:  # without any, the file system itself may be away for a while
+            kept_files.forget(self._cache, gone)
+        for key in gone:
             del self._runs[key]
             self._version += 1
             self._gone[key] = self._version
@@ -173,8 +190,7 @@ class RunIndex:
             _warnings.warn(f"{run.place.path}: {error}")
             return
         run.fingerprint = fingerprint
-        is_live = goes_on(run.present.state)
-        self._verdicts.want(key, run.place.path, fingerprint, is_live=is_live, known=run.verdict)
+        self._verdicts.want(key, run.present, run.place, max(fingerprint, default=0), run.verdict)
 
     def _received(self, key: str, verdict: RunVerdict) -> None:
         with self._lock:
@@ -191,8 +207,3 @@ class RunIndex:
         if line != run.line:
             self._version += 1
             run.line, run.version = line, self._version
-
-
-def key_of(path: Path) -> str:
-    """Return the key of a run directory: the same for each server, and nothing of its path."""
-    return hashlib.sha256(os.fsencode(path.resolve())).digest()[:_KEY_BYTES].hex()

@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from otel_rl.look.ui.kept_files import RANGES, keep, kept_bytes
 from otel_rl.look.ui.step_ranges import NameRanges, RunRanges, StepLines, read_ranges
-from otel_rl.recorder.errors.occasional import Occasional
-from otel_rl.recorder.errors.sinks import log_of
-from otel_rl.recorder.files.atomic_files import write_atomically
-from otel_rl.recorder.files.modes import PRIVATE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +24,6 @@ _MOST_RUNS = 100
 _MOST_NAMES = 64
 """Runs in memory, and names of each that are kept; a name of a long run takes 100 kB."""
 _HEAD = "head"
-_warnings = Occasional(log_of("otel_rl"))
 
 
 class _KeptHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,10 +75,9 @@ class RangeCache:
         return read
 
     def _kept(self, key: str) -> RunRanges | None:
-        if self._directory is None:
-            return None
+        content = kept_bytes(self._directory, key, RANGES)
         try:
-            with np.load(self._directory / f"{key}.npz", allow_pickle=False) as file:
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 head = msgspec.json.decode(file[_HEAD].tobytes(), type=_KeptHead)
                 if head.made_by != version("otel-rl"):
                     return None
@@ -113,7 +108,4 @@ class RangeCache:
             columns |= {f"{number}.{field}": column for field, column in values._asdict().items()}
         file = io.BytesIO()
         np.savez(file, allow_pickle=False, **columns)
-        try:
-            write_atomically(self._directory / f"{key}.npz", file.getvalue(), PRIVATE.file)
-        except OSError as error:
-            _warnings.warn(f"{self._directory}: {error.strerror}; curves are not kept")
+        keep(self._directory, key, RANGES, file.getvalue())

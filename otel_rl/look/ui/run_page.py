@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.look.page.body import Piece, is_incomplete, pieces_of
-from otel_rl.look.page.moment import PARTS, RunMoment
-from otel_rl.look.page.verdict import header_of, verdict_of
+from otel_rl.look.page.body import Piece
+from otel_rl.look.page.moment import RunMoment
+from otel_rl.look.page.verdict import header_of
+from otel_rl.look.page.verdict import verdict_of as verdict_shown
 from otel_rl.look.terminal.scene import as_of
 from otel_rl.look.ui import changes
+from otel_rl.look.ui.budget import ReadingBudget
+from otel_rl.look.ui.kept_files import PAGE, keep, key_of
 from otel_rl.look.ui.processes_now import processes_now
+from otel_rl.look.ui.run_reading import PageSection, RunReading, kept_reading, readings_of, section_of
+from otel_rl.look.ui.verdicts import verdict_of
 from otel_rl.recorder.archive.lease import RENEW_S, hold_lease
 from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.errors.occasional import Occasional
@@ -24,31 +28,22 @@ from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.facts.states import State, goes_on
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
     from otel_rl.look.ui.changes import Fingerprint
+    from otel_rl.look.ui.index import RunIndex
+    from otel_rl.recorder.archive.present import RunPresent
     from otel_rl.recorder.archive.runs import Place
 
-_LIVE_EVERY_S = 5.0
-_SHARE = 0.2
-"""The share of a core with which a run that goes on is read: a long one takes seconds, next to its trainer."""
+    _Readings = Callable[..., Iterator[RunReading]]
+
 _PRESENT_S = 0.9
 """Seconds for which the processes are those of now: each page asks once a second."""
 _MOST_RUNS = 4
 """Runs whose parts are kept: up to 14 MB each."""
 _READERS = 2
-_DIGEST_BYTES = 8
 _warnings = Occasional(log_of("otel_rl"))
-
-
-class PageSection(msgspec.Struct, frozen=True, kw_only=True):
-    """A section of the page of a run."""
-
-    id: str  # its id
-    title: str  # its title
-    digest: str  # a text that differs when its content does
-    html: str | None  # its content; `None` if whoever asks has it
 
 
 class RunPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,19 +60,17 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, str]  # the digests of the data of its parts, of those that were read already
 
 
-class _Read(NamedTuple):
-    """A run as it was read: its moment, when its files had changed, its sections, and its parts with their digests."""
-
-    moment: RunMoment
-    files: Fingerprint
-    sections: tuple[PageSection, ...]
-    parts: dict[str, tuple[str, bytes]]
-
-
 class RunPages:
-    """The pages of the runs that somebody looks at; each is read again while somebody does, on other threads."""
+    """The pages of the runs that somebody looks at; each is read again while somebody does, on other threads.
 
-    def __init__(self) -> None:
+    Args:
+        index: The index that shares the verdicts of runs; `None` for none.
+        cache: The directory in which pages of ended runs are kept; `None` to keep none.
+    """
+
+    def __init__(self, index: RunIndex | None = None, cache: Path | None = None) -> None:
+        self._index, self._cache = index, cache
+        self._budget = ReadingBudget() if index is None else index.budget
         self._looks: OrderedDict[Path, _Look] = OrderedDict()
         self._lock = threading.Lock()
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="otel-rl-run")
@@ -103,10 +96,27 @@ class RunPages:
         self._closing.set()
         self._readers.shutdown(cancel_futures=True)
 
+    def _read(self, path: Path, *, is_over: bool) -> Iterator[RunReading]:
+        """Yield what there is to show of a run, more and more."""
+        key, files = key_of(path), changes.of_facts(path, is_over=is_over)
+        if is_over and (kept := kept_reading(self._cache, key, files)) is not None:
+            yield kept
+            return
+        verdict = None if self._index is None else self._index.verdict(path)
+        moment = RunMoment(path, verdict.facts if verdict is not None and verdict.fingerprint == files else None)
+        if self._index is not None and (verdict is None or verdict.facts is not moment.facts):
+            self._index.concluded(path, verdict_of(moment.recorded, moment.facts, files))
+        for reading in readings_of(moment, files):
+            if self._closing.is_set():
+                return
+            yield reading
+        if is_over:
+            keep(self._cache, key, PAGE, msgspec.msgpack.encode(reading))
+
     def _look(self, place: Place) -> _Look:
         with self._lock:
             if place.path not in self._looks:
-                self._looks[place.path] = _Look(place, self._readers, self._closing)
+                self._looks[place.path] = _Look(place, self._read, self._readers, self._budget)
             look = self._looks[place.path]
             look.place = place  # its marks may have changed
             self._looks.move_to_end(place.path)
@@ -118,49 +128,54 @@ class RunPages:
 class _Look:
     """A run that somebody looks at."""
 
-    def __init__(self, place: Place, readers: ThreadPoolExecutor, closing: threading.Event) -> None:
-        self.read: _Read | None = None
-        self.place, self._readers, self._closing = place, readers, closing
+    def __init__(self, place: Place, readings: _Readings, readers: ThreadPoolExecutor, budget: ReadingBudget) -> None:
+        self.read: RunReading | None = None
+        self.place, self._readings, self._readers, self._budget = place, readings, readers, budget
         self._present = present_of(place)
         self._present_at, self._due = time.monotonic(), 0.0
         self._is_reading, self._problem = False, ""
+        self._seen: tuple[RunPresent, RunReading | None] = self._present, None
+        self._sections: tuple[PageSection, ...] = ()
         self._is_held, self._held_at = False, -RENEW_S
+        self._read_as: tuple[Fingerprint, State] | None = None
         self._lock = threading.Lock()
 
     def page(self, known: Collection[str]) -> RunPage:
         with self._lock:
             self._renew()
             present, read = self._present, self.read
-        if read is None:
-            return RunPage(
-                title=f"{present.title} · otel-rl",
-                state=present.state,
-                goes_on=goes_on(present.state),
-                is_held=self._is_held,
-                is_incomplete=False,
-                problem=self._problem,
-                header="",
-                sections=(),
-                parts={},
-            )
-        facts = as_of(read.moment.facts, present)
-        now = processes_now(present)
-        verdict = Piece("verdict", "Verdict", verdict_of(facts))
-        of_now = [_section_of(piece) for piece in (verdict, now) if piece is not None]
+            if read is None:
+                return RunPage(
+                    title=f"{present.title} · otel-rl",
+                    state=present.state,
+                    goes_on=goes_on(present.state),
+                    is_held=self._is_held,
+                    is_incomplete=False,
+                    problem=self._problem,
+                    header="",
+                    sections=(),
+                    parts={},
+                )
+            facts = as_of(read.facts, present)
+            if self._seen != (present, read):  # once for all who look at it
+                now, verdict = processes_now(present), Piece("verdict", "Verdict", verdict_shown(facts))
+                of_now = [section_of(piece) for piece in (verdict, now) if piece is not None]
+                self._seen, self._sections = (present, read), (*of_now, *read.sections)
+            sections = self._sections
         state = present.state if present.is_complete else facts.summary.state
         return RunPage(
-            title=read.moment.title,
+            title=read.title,
             state=state,
             goes_on=goes_on(state),
             is_held=self._is_held,
-            is_incomplete=is_incomplete(read.moment),
+            is_incomplete=read.is_incomplete,
             problem=self._problem,
-            header=str(header_of(facts, present.at or read.moment.made, self.place.marks)),
+            header=str(header_of(facts, present.at or read.made, self.place.marks)),
             sections=tuple(
-                msgspec.structs.replace(part, html=None) if part.digest in known else part
-                for part in (*of_now, *read.sections)
+                msgspec.structs.replace(section, html=None) if section.digest in known else section
+                for section in sections
             ),
-            parts={name: digest for name, (digest, _) in dict(read.parts).items()},
+            parts={name: digest for name, (digest, _) in read.parts.items()},
         )
 
     def _renew(self) -> None:
@@ -168,44 +183,30 @@ class _Look:
         now = time.monotonic()
         if now - self._present_at >= _PRESENT_S:
             self._present, self._present_at = present_of(self.place), now
-        if goes_on(self._present.state) and now - self._held_at >= RENEW_S:
+        is_live = goes_on(self._present.state)
+        if is_live and now - self._held_at >= RENEW_S:
             self._is_held, self._held_at = hold_lease(self.place.path), now
-        if self._is_reading:
+        state = self._present.state
+        is_news = self._read_as is None or self._read_as[1] != state
+        if self._is_reading or (now < self._due and not is_news):
             return
-        known = self.read
-        has_ended = known is not None and known.moment.facts.summary.state != self._present.state
-        if now < self._due and not has_ended:
+        read_as = changes.of_facts(self.place.path, is_over=not is_live), state
+        if read_as == self._read_as:
             return
-        files = changes.of_records(self.place.path)
-        if known is not None and files == known.files:
-            return
-        self._is_reading = True
-        self._readers.submit(self._read, files)
+        self._is_reading, self._read_as = True, read_as
+        self._readers.submit(self._read, is_over=not is_live)
 
-    def _read(self, files: Fingerprint) -> None:
-        began = time.thread_time()
+    def _read(self, *, is_over: bool) -> None:
+        began = time.process_time()  # the reader has threads of its own
+        is_first = self.read is None
         try:
-            moment = RunMoment(self.place.path)
-            read = _Read(moment, files, tuple(map(_section_of, pieces_of(moment))), {})
-            if self.read is None:
-                self.read = read  # what there is already is shown at once
-            for name in PARTS:
-                if self._closing.is_set():
-                    return
-                text = moment.part(name).encode()
-                read.parts[name] = _digest(text), text
-            self.read, self._problem = read, ""
+            for reading in self._readings(self.place.path, is_over=is_over):
+                if is_first:
+                    self.read = reading  # what there is already is shown at once
+            self.read, self._problem = reading, ""
         except Exception as error:  # one that cannot be read is said, and read again when its files change
             self._problem = str(error)
             _warnings.warn(f"{self.place.path}: {error}")
         finally:
-            self._due = time.monotonic() + max(_LIVE_EVERY_S, (time.thread_time() - began) / _SHARE)
+            self._due = self._budget.spend(time.process_time() - began)
             self._is_reading = False
-
-
-def _section_of(piece: Piece) -> PageSection:
-    return PageSection(id=piece.id, title=piece.title, digest=_digest(piece.html.encode()), html=str(piece.html))
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[: 2 * _DIGEST_BYTES]

@@ -6,12 +6,12 @@ import secrets
 from typing import TYPE_CHECKING
 
 from otel_rl.look.ui.index import RunIndex
+from otel_rl.look.ui.kept_files import cache_directory
 from otel_rl.look.ui.range_cache import RangeCache
 from otel_rl.look.ui.routes import routes_of
 from otel_rl.look.ui.run_page import RunPages
 from otel_rl.look.ui.shell import page
 from otel_rl.look.ui.site import PageSite
-from otel_rl.look.ui.verdicts import cache_directory
 from otel_rl.recorder.otlp.answers import RefusalCounter
 from otel_rl.recorder.otlp.gate import Gate
 from otel_rl.recorder.otlp.serving import Serving, listen_from
@@ -58,7 +58,7 @@ class PageServer:
         tokens = tokens or Tokens(secrets.token_urlsafe(_TOKEN_BYTES), where=_WHERE)
         cache = cache_directory()
         self.index = RunIndex(directories, cache)
-        self._pages = RunPages()
+        self._pages = RunPages(self.index, cache)
         self._site = PageSite(page(), routes_of(self.index, self._pages, RangeCache(cache)), tokens)
         sockets, actual = listen_from(host, port)
         self._serving = Serving(

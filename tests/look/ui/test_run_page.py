@@ -6,24 +6,30 @@ import json
 import re
 import shutil
 import time
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import pytest
 from hypothesis import Phase, given, settings
 
+from otel_rl.export import Row
+from otel_rl.look.insight import Facts
+from otel_rl.look.insight.conclude import facts_of_recorded
+from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.page.moment import PARTS
 from otel_rl.look.page.report import page_of
 from otel_rl.look.ui.run_page import RunPage, RunPages
 from otel_rl.recorder.archive.runs import place_of
+from otel_rl.recorder.archive.writer import ArchiveWriter
 from tests import samples
-from tests.look.recorded import Shape, growing, record
+from tests.look.recorded import STARTED, Shape, growing, record
 from tests.look.terminal.nows import process, wait, written
 from tests.look.test_page import data_in
 from tests.look.truth.construction import made
 from tests.look.truth.drawn import RECIPES, Recipe
 from tests.look.truth.generator import write
-from tests.look.ui.pages import served, until
+from tests.look.ui.pages import Served, served, until
 
 
 def page_with_all(pages: RunPages, directory: Path) -> RunPage:
@@ -96,13 +102,64 @@ def test_a_run_that_goes_on_is_read_again(tmp_path: Path) -> None:
 def test_an_ended_run_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as its files are the same, it is not read again, however often somebody asks."""
     record(tmp_path, Shape(steps=6))
-    monkeypatch.setattr("otel_rl.look.ui.run_page._LIVE_EVERY_S", 0.0)
-    monkeypatch.setattr("otel_rl.look.ui.run_page._SHARE", float("inf"))
+    monkeypatch.setattr("otel_rl.look.ui.budget.EVERY_S", 0.0)
+    monkeypatch.setattr("otel_rl.look.ui.budget._SHARE", 1e9)
     pages = RunPages()
     made_at = {page_with_all(pages, tmp_path).header for _ in range(5)}
     pages.close()
 
     assert len(made_at) == 1
+
+
+def test_the_page_of_an_ended_run_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next server shows it without reading the run; a file that was cut, and another state of the run, are read."""
+    run, cache = record(tmp_path / "run", Shape(steps=6)), tmp_path / "kept"
+    cache.mkdir()
+
+    def shown() -> tuple[RunPage, dict[str, bytes]]:
+        pages = RunPages(cache=cache)
+        page = page_with_all(pages, run)
+        parts = {name: pages.part(place_of(run), name)[1] for name in PARTS}
+        pages.close()
+        return page, parts
+
+    first = shown()
+    with monkeypatch.context() as patch:
+        patch.setattr("otel_rl.look.ui.run_page.RunMoment", None)
+        assert shown() == first
+    (kept,) = cache.iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    kept.write_bytes(kept.read_bytes()[:-100])
+    assert shown() == first
+    writer = ArchiveWriter(run / "archive" / "local", 1 << 60)
+    writer.add(Row(6, STARTED + 10**12, {"reward": 0.5}))
+    writer.save(seals=True)
+    assert shown()[1]["steps"] != first[1]["steps"]
+
+
+def test_a_run_is_read_once_for_list_and_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list takes the facts that the page of a run has read, and the page those of an ended run from the list."""
+    record(tmp_path / "ended", Shape(steps=6))
+    written(record(tmp_path / "live", Shape(steps=6, ends="")))
+    read: list[str] = []
+    for module in ("page.moment", "ui.verdicts"):
+
+        def counted(recorded: RecordedRun, by: str = module) -> Facts:
+            read.append(f"{recorded.place.path.name} for {by}")
+            return facts_of_recorded(recorded)
+
+        monkeypatch.setattr(f"otel_rl.look.{module}.facts_of_recorded", counted)
+    monkeypatch.setattr("otel_rl.look.ui.budget.EVERY_S", 600.0)
+
+    def has_all(page: Served, key: str) -> bool:
+        return len(page.get(f"/run/{key}").value["parts"]) == len(PARTS)
+
+    with served(tmp_path) as page:
+        until(lambda: all(line["has_verdict"] for line in page.runs()["runs"]))
+        for line in page.runs()["runs"]:
+            until(partial(has_all, page, line["key"]))
+
+    assert sorted(read) == ["ended for ui.verdicts", "live for ui.verdicts"]
 
 
 def test_processes_of_now(tmp_path: Path) -> None:
