@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus, unquote
 
+from otel_rl.recorder.secrets.formats import WORDS
 from otel_rl.recorder.secrets.last_word import REDACTED as REDACTED
 from otel_rl.recorder.secrets.last_word import LastWord
 from otel_rl.recorder.secrets.names import (
@@ -28,6 +29,7 @@ from otel_rl.recorder.secrets.names import (
     words_of,
 )
 from otel_rl.recorder.secrets.rules import AFTER_ESCAPE, SHORTEST_KEY, patterns_for
+from otel_rl.recorder.secrets.tables import without_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -89,6 +91,9 @@ def _by_rules(text: str) -> tuple[str, int]:
             text = text.replace(known, REDACTED)
     for pattern in patterns_for(text, long_words):
         text, count = _substituted(pattern, text)
+        total += count
+    if "\n" in text or "</tr>" in text:
+        text, count = without_columns(text, WORDS, _is_below)
         total += count
     for pattern in _added:
         text, count = pattern.subn(REDACTED, text)
@@ -306,6 +311,8 @@ def _is_confirmed(found: re.Match[str]) -> bool:
     groups = found.groupdict()
     if name := groups.get("name"):
         return hides(name, found[0][len(found[1]) :])
+    if (indent := groups.get("indent")) and len(indent) <= _column_of(found):
+        return False  # the value is next to the name, and not below it
     if word := groups.get("word"):
         before = _BEFORE.search(found.string[max(found.start() - _LONGEST_BEFORE, 0) : found.start()])
         return _is_assigned(f"{before[0] if before else ''}{word}", found["value"], is_pair="," in found[1])
@@ -316,12 +323,21 @@ def _is_confirmed(found: re.Match[str]) -> bool:
     )
 
 
+def _column_of(found: re.Match[str]) -> int:
+    before = found.string[max(found.start() - _LONGEST_BEFORE, 0) : found.start()]
+    return len(before) - before.rfind("\n") - 1
+
+
 def _is_inside(before: str, key: str) -> bool:
     """Return whether a match is a part of a word, or of base64, by the characters before it."""
     if before[-1:].isalnum():
         return AFTER_ESCAPE.search(before) is None
     run = _BASE64.search(before) if key[:4].isalnum() else None
     return run is not None and is_random(run[0])
+
+
+def _is_below(name: str, value: str) -> bool:
+    return _is_assigned(name, value, is_pair=False)
 
 
 def _is_assigned(name: str, value: str, *, is_pair: bool) -> bool:

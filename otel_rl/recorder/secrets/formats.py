@@ -146,6 +146,7 @@ KEYS = (
 
 _QUOTE = r"(?:\\{0,7}[\"']|&(?:quot|apos|#x?[0-9]{2,3});)"
 """A quotation mark; each JSON text inside of another doubles its backslashes, and HTML spells it."""
+_COLON = r"\s{0,4}:\s{0,4}"
 _BREAK = r"(?:[\s\"',]|\\{1,8}[rn\"'])"  # a key in JSON has its line breaks escaped, also twice, or is a list of lines
 _BARE = r"""[^\s"'`<>(){}\[\],;&|\\"""
 
@@ -256,11 +257,21 @@ ASSIGNED = (
     Assigned(
         "pair of a name and a value",
         ('"value', "'value"),
-        rf"([\"'](?:name|key){_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE}(?P<name>[A-Za-z][A-Za-z0-9_.-]{{1,63}}){_QUOTE}\s{{0,4}},\s{{0,4}}"
-        rf"{_QUOTE}value{_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE})[^\"'\\]{{1,1024}}",
+        rf"([\"'](?i:name|key|variable|var){_QUOTE}{_COLON}{_QUOTE}(?P<name>[A-Za-z][A-Za-z0-9_.-]{{1,63}}){_QUOTE}\s{{0,4}},\s{{0,16}}"
+        rf"(?:{_QUOTE}[\w-]{{1,32}}{_QUOTE}{_COLON}(?:{_QUOTE}[^\"'\\\n]{{0,200}}{_QUOTE}|[\w.-]{{1,32}})\s{{0,4}},\s{{0,16}}){{0,3}}"
+        rf"{_QUOTE}(?i:value){_QUOTE}{_COLON}{_QUOTE})(?!\[)[^\"'\\]{{1,1024}}",
         '{"name": "DB_PASSWORD", "value": "',
         ("aB3x", 20),
         '"}',
+    ),
+    Assigned(
+        "pair of a value and its name",
+        ("value",),
+        rf"((?<![\w-])(?i:value)(?:{_QUOTE})?:\s{{1,4}}(?:{_QUOTE})?)(?![<{{$%*\[])(?P<value>[^\s\"'\\,&]{{4,1024}})"
+        rf"(?=(?:{_QUOTE})?,?\s{{1,32}}(?:{_QUOTE})?(?i:name|key)(?:{_QUOTE})?:\s{{1,4}}(?:{_QUOTE})?(?P<name>[A-Za-z][A-Za-z0-9_.-]{{1,63}})(?![\w.-]))",
+        "- value: ",
+        ("aB3x", 12),
+        "\n  name: DB_PASSWORD",
     ),
     Assigned(
         "pair of a name and a value in YAML",
@@ -269,6 +280,41 @@ ASSIGNED = (
         r"(?![<{$%*\[])[^\s\"']{4,1024}",
         "- name: DB_PASSWORD\n  value: ",
         ("aB3x", 12),
+    ),
+    Assigned(
+        "value below its name in YAML",
+        ("value: ", "default: "),
+        r"((?<![\w.-])(?P<word>[A-Za-z][\w.-]{1,63}):[ \t]{0,8}\r?\n(?P<indent>[ \t]{1,64})"
+        r"(?:(?!value|default)[\w-]{1,32}:[^\n]{0,100}\n(?P=indent)){0,3}(?:value|default): [\"']?)"
+        r"(?![<{$%*\[\"'&])(?=[^\s\"']{0,128}[0-9])(?P<value>[^\s\"']{6,1024})",
+        "\npassword:\n  value: ",
+        ("aB3x", 12),
+    ),
+    Assigned(
+        "value inside of its name",
+        ('value"', "value'", 'value\\"'),
+        rf"((?<![\w.-])(?P<word>[A-Za-z][\w.-]{{1,63}}){_QUOTE}{_COLON}\{{\s{{0,64}}"
+        rf"(?:{_QUOTE}(?!value)[\w-]{{1,32}}{_QUOTE}{_COLON}(?:{_QUOTE}[^\"'\\\n]{{0,200}}{_QUOTE}|[\w.-]{{1,32}})\s{{0,4}},\s{{0,64}}){{0,3}}"
+        rf"{_QUOTE}value{_QUOTE}{_COLON}{_QUOTE})(?![<{{$%*\[])(?=[^\s\"'\\]{{0,128}}[0-9])(?P<value>[^\s\"'\\]{{6,1024}})",
+        '{"password": {"value": "',
+        ("aB3x", 12),
+        '"}}',
+    ),
+    Assigned(
+        "block of YAML",
+        (": |", ": >"),
+        r"((?<![\w.-])(?P<word>[A-Za-z][\w.-]{1,63})[\"']?:[ \t]{1,4}[|>][0-9+-]{0,2}[ \t]{0,8}\r?\n[ \t]{1,64})"
+        r"(?![<{$%*\[])(?=[^\s]{0,128}[0-9])(?P<value>[^\s]{6,1024})",
+        "password: |\n  ",
+        ("aB3x", 12),
+    ),
+    Assigned(
+        "pair of attributes",
+        ("value=",),
+        r"((?<![\w-])(?i:name|key)=[\"'](?P<name>[A-Za-z][A-Za-z0-9_.-]{1,63})[\"'],?\s{0,8}(?i:value)=[\"'])(?![<{$%*\[])[^\"'\n]{4,1024}",
+        'name="DB_PASSWORD" value="',
+        ("aB3x", 12),
+        '"',
     ),
     Assigned(
         "variable of a shell or an image",
