@@ -120,7 +120,8 @@ class Tracker:
         if at is None and step is not None:
             self.not_captured(run, next(iter(values), ""), f"step {text_of(step)}, which a row cannot have")
             return
-        if own and run.is_of_parent:  # each forked process counts on by itself, and several would have one step
+        # Each forked process counts on by itself, and several values would have one step.
+        if own and numbers and run.is_of_parent:
             run.refuse(_COUNTED_TWICE.format(name=next(iter(values), ""), tracker=self.name))
             return
         self._has_steps |= counts and not own

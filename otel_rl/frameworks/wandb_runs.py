@@ -73,6 +73,10 @@ class _WandbRuns:
         """Record what has changed of a run: its name, its tags, its notes."""
         self.describe(run, self.of(run))
 
+    def begin(self, run: Any, given: Mapping[str, Any]) -> None:
+        """Know a run from its beginning: where it is attached to, as in a forked child, its configuration is empty."""
+        self.of(run)
+
     def finish(self, run: Any, given: Mapping[str, Any]) -> None:
         """End the run."""
         self.tracker.end(self.of(run), run, ends=True)
@@ -88,6 +92,7 @@ def patch_wandb(module: Any, patches: Patches) -> None:
         ("define_metric", ("name", "step_metric"), _WANDB.define, False),
         ("_config_callback", ("key", "val", "data"), _WANDB.configure, False),
         ("_summary_update_callback", ("record",), _WANDB.summarize, False),
+        ("_on_start", (), _WANDB.begin, False),
         ("finish", (), _WANDB.finish, True),
     ):
         patches.observe(module, f"Run.{name}", names, record, what="capture", first=first)

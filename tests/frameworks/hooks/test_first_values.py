@@ -11,7 +11,7 @@ import pytest
 import otel_rl
 from otel_rl.frameworks.recording import Recording
 from otel_rl.frameworks.tracker import Tracker
-from tests.recorder.trainer.reading import RecordsOf, at_once, begin, logged, runs_in
+from tests.recorder.trainer.reading import RecordsOf, at_once, begin, kinds, logged, runs_in
 
 _THREADS = 8
 
@@ -70,3 +70,25 @@ def test_a_tracker_in_a_forked_worker(tmp_path: Path, records_of: RecordsOf, mon
     assert run is not None
     assert logged(records_of(run, "worker")) == [(1, {"score": 2.0})]
     assert len(runs_in(tmp_path / "runs")) == 1
+
+
+def test_a_call_without_numbers_in_a_forked_worker(
+    tmp_path: Path, records_of: RecordsOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is refused of a call that has no step and no number, as `add_hparams` without metrics."""
+    monkeypatch.setenv("OTEL_RL_AGENT", "off")
+    tracker = Tracker("tensorboard")
+    tracked = tracker.run("a run", tracker)
+    tracker.record(tracked, {"loss": 1.0}, 0)
+
+    def work() -> None:
+        tracker.record(tracked, {}, 0, own=True)
+        tracker.record(tracked, {"score": 2.0}, 1)
+
+    worker = multiprocessing.get_context("fork").Process(target=work)
+    worker.start()
+    worker.join()
+    run = otel_rl.current()
+
+    assert run is not None
+    assert kinds(records_of(run, "worker")) == ["Started", "Logged", "Finished"]

@@ -117,6 +117,26 @@ def test_threads_that_log_without_a_step(tmp_path: Path) -> None:
     assert sorted(int(name.partition("@")[2]) for name in values) == list(range(240))
 
 
+_FIRST_IN_A_CHILD = """
+import multiprocessing, os, wandb
+run = wandb.init(project="p", name="mine", dir=os.getcwd(), config={"lr": 0.1})
+run.define_metric("*", step_metric="env")
+child = multiprocessing.get_context("fork").Process(target=run.log, args=({"x": 1.0, "env": 10},))
+child.start(); child.join()
+run.finish()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@needs("wandb")
+def test_a_first_value_in_a_forked_child(tmp_path: Path) -> None:
+    """Its run has the name and the configuration that the parent gave it."""
+    name, values, params = kept(tmp_path, "wandb", _FIRST_IN_A_CHILD)
+
+    assert (name, values, params.get("lr")) == ("mine", {"x@10": 1.0}, 0.1)
+
+
 _MEANWHILE = """
 import itertools, threading
 from torch.utils.tensorboard import SummaryWriter

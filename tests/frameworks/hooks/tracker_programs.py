@@ -1,7 +1,8 @@
 """Random programs of a tracker's runs and writers, and the tracker's own files as the oracle of what is recorded.
 
-`python -m tests.frameworks.hooks.tracker_programs TRACKER COUNT` runs them in a process of its own; trackers keep their
-directories and their threads as long as a process lives. It ends with the smallest program that differs, if one does.
+`python -m tests.frameworks.hooks.tracker_programs TRACKER COUNT [TRAIT]` runs them in a process of its own; trackers
+keep their directories and their threads as long as a process lives. It ends with the smallest program that differs, if
+one does; with a trait, with the number of the first one.
 """
 
 from __future__ import annotations
@@ -10,271 +11,227 @@ import itertools
 import json
 import multiprocessing
 import os
-import sqlite3
+import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import hypothesis
 import msgspec
-import numpy as np
 from hypothesis import strategies as st
 
 import otel_rl
 from otel_rl.frameworks.instrument import capture
 from otel_rl.recorder.journal.reader import Reader
-from otel_rl.recorder.journal.records import AnyRecord, Logged
-from tests.exporters import wandb_file
+from otel_rl.recorder.journal.records import AnyRecord, Configured, Logged
+from tests.frameworks.hooks.program_trackers import KINDS, OWN, PLACES, TRACKERS, Op, Point, Program, parameter
 from tests.samples import IS_FRESH
 
-Point = tuple[str, str, float, float | None]
-"""The run, the name, the value, and the step; `None` if a row cannot have the step."""
-_PLACES = ("train", "val", "trial0", "trial1", "trial1/eval", "a")
+NAMES = ("x", "y", "val/x")
+_AT_ONCE = 3
+"""How many threads log at once: each another name in one run, or the same name of another run."""
+_LOST = "could not be persisted"
+"""What trackio warns with when a thread of its own has not written a value."""
+Drawn = tuple[Sequence[str], Sequence[Op], bool]
+"""The names of the runs, the calls, and whether a thread of the tracker's own logs too."""
 
 
-class Op(msgspec.Struct, frozen=True):
-    """A call of a program: a value of a run, or the run's end. A run begins with its first value."""
-
-    run: int
-    name: str  # of the value; empty for an end
-    ahead: int  # how many steps later than the last value
-    axis: int  # how the axis is given, where there is one
-    where: str  # here, in a thread, or in a forked child
-
-
-_WHERE = ("here", "here", "thread", "child")
-OPS = st.builds(
-    Op,
-    st.integers(0, 2),
-    st.sampled_from(["x", "y", "val/x", ""]),
-    st.integers(0, 3),
-    st.integers(0, 5),
-    st.sampled_from(_WHERE),
-)
-PROGRAMS = st.tuples(st.permutations(_PLACES).map(lambda order: order[:3]), st.lists(OPS, min_size=2, max_size=12))
-_AXES: tuple[Callable[[int], Any], ...] = (int, float, np.int64, np.float32, lambda n: -1 - n, lambda n: n + 0.5)
+def drawn(
+    runs: Sequence[int] = (0, 1, 2),
+    names: Sequence[str] = (*NAMES, ""),
+    where: Sequence[str] = ("here", "here", "here", "thread", "threads", "runs", "child"),
+    *,
+    kinds: Sequence[int] = range(len(KINDS)),
+    axes: Sequence[int] = range(6),
+) -> st.SearchStrategy[Op]:
+    """Draw a call."""
+    chosen = (st.sampled_from(each) for each in (runs, names, range(4), axes, kinds, where))
+    return st.builds(Op, *chosen)
 
 
-class Program:
-    """A tracker that runs one program; `place` is a directory of its own, and `key` is different for each program.
+def programs(
+    calls: st.SearchStrategy[Op], least: int = 2, most: int = 12, *, own: Sequence[bool] = (False,)
+) -> st.SearchStrategy[Drawn]:
+    """Draw a program."""
+    places = st.permutations(PLACES).map(lambda order: order[:3])
+    return st.tuples(places, st.lists(calls, min_size=least, max_size=most), st.sampled_from(own))
+
+
+_PLAIN = partial(drawn, (0,), NAMES, axes=(0, 1, 2))
+_FIRST, _LATER = _PLAIN(("here",), kinds=(0,)), _PLAIN(("child",), kinds=(0,))
+TRAITS: dict[str, st.SearchStrategy[Drawn]] = {
+    "": programs(drawn(), own=(False, False, True)),
+    "kept": programs(_FIRST, 1, 2),
+    "threads": programs(_PLAIN(("threads",), kinds=(0,)), 1, 3),
+    "runs": programs(_PLAIN(("runs",), kinds=(0,)), 1, 3),
+    "own": programs(_FIRST, 1, 3, own=(True,)),
+    "child": programs(_LATER, 1, 3).flatmap(
+        lambda later: _FIRST.map(lambda first: (later[0], [first, *later[1]], later[2]))
+    ),
+    "child first": programs(_LATER, 1, 3).flatmap(
+        lambda later: _FIRST.map(lambda first: (later[0], [*later[1], first], later[2]))
+    ),
+    "kinds": programs(_PLAIN(("here",), kinds=range(1, len(KINDS))), 1, 4),
+}
+"""Programs with all traits, and those of one trait."""
+
+
+class Session(NamedTuple):
+    """A run of a program from its beginning to its end, in one process: its values are in one run."""
+
+    number: int
+    begun_as: int  # the number that is the parameter of the run; another one in a child that began no run
+    name: str
+
+
+class Play:
+    """A program while it runs.
 
     Attributes:
-        has_children: Whether a forked child can log to it.
+        sessions: The session of each value.
     """
 
-    has_children = False
+    def __init__(self, program: Program, places: Sequence[str]) -> None:
+        self._program, self._places = program, places
+        self._runs: dict[int, Any] = {}
+        self._open: dict[int, Session] = {}
+        self._steps = dict.fromkeys(range(_AT_ONCE), 0)
+        self._numbers = itertools.count()
+        self._values = itertools.count(1)
+        self.sessions: dict[float, Session] = {}
 
-    def __init__(self, place: Path, key: str) -> None:
-        self.place, self.key = place, key
+    def play(self, ops: Iterable[Op]) -> None:
+        """Make the calls."""
+        for op in ops:
+            # A step may be below the last one, as trackers allow.
+            self._steps[op.run] = max(0, self._steps[op.run] + (op.ahead - 1 if op.name else 0))
+            if not op.name:
+                if op.run in self._runs:
+                    self._program.end(self._runs.pop(op.run))
+                    del self._open[op.run]
+            elif op.where == "child":
+                self._fork(op)
+            elif op.where == "threads":
+                self._begin(op.run)
+                each = [msgspec.structs.replace(op, name=f"{op.name}{n}") for n in range(_AT_ONCE)]
+                self._at_once([self._call(one) for one in each])
+            elif op.where == "runs":
+                others = [(op.run + n) % _AT_ONCE for n in range(_AT_ONCE)]
+                self._at_once([self._call(msgspec.structs.replace(op, run=run)) for run in others])
+            elif op.where == "thread":
+                self._at_once([self._call(op)])
+            else:
+                self._call(op)()
+        for run in self._runs.values():
+            self._program.end(run)
 
-    def begin(self, name: str) -> Any:
-        """Begin a run, or go on with it."""
-        raise NotImplementedError
+    def _begin(self, run: int) -> None:
+        if run not in self._runs:
+            number, place = next(self._numbers), self._places[run]
+            self._open[run] = Session(number, number, self._program.named(place, number))
+            self._runs[run] = self._program.begin(place, number)
 
-    def log(self, run: Any, op: Op, value: float, step: int) -> None:
-        """Log a value."""
-        raise NotImplementedError
+    def _call(self, op: Op) -> Callable[[], None]:
+        value = float(next(self._values))
 
-    def end(self, run: Any) -> None:
-        """End a run."""
-        raise NotImplementedError
+        def call() -> None:
+            self._begin(op.run)
+            self.sessions[value] = self._open[op.run]
+            self._program.log(self._runs[op.run], op, value, self._steps[op.run])
 
-    def points(self) -> Iterator[Point]:
-        """Read the tracker's files; of several values of one name at one step, the last one comes last."""
-        raise NotImplementedError
+        return call
 
+    def _at_once(self, calls: Sequence[Callable[[], None]]) -> None:
+        barrier = threading.Barrier(len(calls))
 
-class TensorBoard(Program):
-    """Writers of PyTorch; a forked child opens its own ones, since it has no copy of their threads."""
+        def call(one: Callable[[], None]) -> None:
+            barrier.wait()
+            one()
 
-    has_children = True
+        threads = [threading.Thread(target=call, args=(one,)) for one in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
-    def begin(self, name: str) -> Any:
-        from torch.utils.tensorboard import SummaryWriter
-
-        return SummaryWriter(str(self.place / "tb" / name))
-
-    def log(self, run: Any, op: Op, value: float, step: int) -> None:
-        run.add_scalar(op.name, value, step)
-
-    def end(self, run: Any) -> None:
-        run.close()
-
-    def points(self) -> Iterator[Point]:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-        for path in {file.parent for file in self.place.rglob("events.out.tfevents.*")}:
-            events = EventAccumulator(str(path), size_guidance={"scalars": 0, "tensors": 0})
-            events.Reload()
-            for tag in events.Tags()["scalars"]:
-                for event in events.Scalars(tag):
-                    yield str(path), tag, event.value, event.step
-
-
-class Mlflow(Program):
-    """Runs of one SQLite database, which are resumed after their end."""
-
-    _uri = ""
-
-    def __init__(self, place: Path, key: str) -> None:
-        from mlflow import MlflowClient
-
-        super().__init__(place, key)
-        Mlflow._uri = Mlflow._uri or f"sqlite:///{place}/ml.db"
-        self._client = MlflowClient(self._uri)
-        self._experiment = self._client.create_experiment(key)
-        self._ids: dict[str, str] = {}
-
-    def begin(self, name: str) -> Any:
-        if name not in self._ids:
-            self._ids[name] = self._client.create_run(self._experiment, run_name=name).info.run_id
-        return self._ids[name]
-
-    def log(self, run: Any, op: Op, value: float, step: int) -> None:
-        from mlflow.entities import Metric
-
-        if op.axis % 2:
-            self._client.log_metric(run, op.name, value, round(value), step)
-        else:
-            self._client.log_batch(run, [Metric(op.name, value, round(value), step)])
-
-    def end(self, run: Any) -> None:
-        self._client.set_terminated(run)
-
-    def points(self) -> Iterator[Point]:
-        for run in self._ids.values():
-            for name in self._client.get_run(run).data.metrics:
-                for each in sorted(self._client.get_metric_history(run, name), key=lambda each: each.timestamp):
-                    yield run, name, each.value, each.step
-
-
-class Wandb(Program):
-    """Offline runs that are open at once; those of the first place have an axis."""
-
-    def __init__(self, place: Path, key: str) -> None:
-        super().__init__(place, key)
-        self._counters: dict[Any, int] = {}
-
-    def begin(self, name: str) -> Any:
-        import wandb
-
-        run = wandb.init(project=self.key, name=name, dir=self.place, reinit="create_new")
-        if name in _PLACES[::2]:
-            run.define_metric("*", step_metric="env")
-        self._counters[run] = 0
-        return run
-
-    def log(self, run: Any, op: Op, value: float, step: int) -> None:
-        if run.name in _PLACES[::2]:
-            # Far apart, so that a row whose axis is odd has a step of its own.
-            run.log({op.name: value, "env": _AXES[op.axis](round(value) * 10)})
-        elif op.axis % 2:
-            self._counters[run] += op.ahead  # W&B drops values of steps below its counter
-            run.log({op.name: value}, step=self._counters[run])
-        else:
-            run.log({op.name: value})
-            self._counters[run] += 1
-
-    def end(self, run: Any) -> None:
-        run.finish()
-
-    def points(self) -> Iterator[Point]:
-        if self._counters:
-            wandb_file.wait_until_written(str(self.place))
-        for file in wandb_file.files(str(self.place)):
-            for row in wandb_file.history(file):
-                values = {name: json.loads(text) for name, text in row.items() if not name.startswith("_")}
-                step = values.pop("env", int(row["_step"]))
-                for name, value in values.items():
-                    yield str(file), name, value, step if step >= 0 and float(step).is_integer() else None
-
-
-class Trackio(Program):
-    """Runs of trackio, of which a new one begins after an end."""
-
-    _numbers = itertools.count()
-
-    def begin(self, name: str) -> Any:
-        import trackio
-
-        return trackio.init(project=self.key, name=f"{name}-{next(self._numbers)}", auto_log_gpu=False, embed=False)
-
-    def log(self, run: Any, op: Op, value: float, step: int) -> None:
-        run.log({op.name: value}, step=step if op.axis % 2 else None)
-
-    def end(self, run: Any) -> None:
-        run.finish()
-
-    def points(self) -> Iterator[Point]:
-        for path in Path(os.environ["TRACKIO_DIR"]).glob(f"{self.key}.db"):
-            with sqlite3.connect(path) as database:
-                rows = database.execute("SELECT run_name, step, metrics FROM metrics ORDER BY id").fetchall()
-            for run, step, text in rows:
-                for name, value in json.loads(text).items():
-                    yield run, name, value, step
-
-
-TRACKERS: dict[str, type[Program]] = {
-    "tensorboard": TensorBoard,
-    "mlflow": Mlflow,
-    "wandb": Wandb,
-    "trackio": Trackio,
-}
-
-
-def run_program(program: Program, places: list[str], ops: list[Op]) -> None:
-    """Run the calls of a program."""
-    if program.has_children and any(op.where == "child" for op in ops):
-        # A name with a directory in it may be that of a directory's value in a process that does not know the name.
-        ops = [msgspec.structs.replace(op, name=op.name.rpartition("/")[2]) for op in ops]
-    runs: dict[int, Any] = {}
-    steps = dict.fromkeys(range(3), 0)
-    for value, op in enumerate(ops, 1):
-        if not op.name:
-            if op.run in runs:
-                program.end(runs.pop(op.run))
-            continue
-
-        def call(op: Op = op, value: int = value) -> None:
-            if op.run not in runs:
-                runs[op.run] = program.begin(places[op.run])
-            program.log(runs[op.run], op, float(value), steps[op.run])
-
-        def call_in_child(op: Op = op, value: int = value) -> None:
-            run = program.begin(places[op.run])
-            program.log(run, op, float(value), 100 + value)  # which of two processes was last, nobody could say
-            program.end(run)
-
-        # A step may be below the last one, as trackers allow.
-        steps[op.run] = max(0, steps[op.run] + op.ahead - 1)
-        if op.where == "child" and program.has_children:
-            child = multiprocessing.get_context("fork").Process(target=call_in_child)
+    def _fork(self, op: Op) -> None:
+        """Log in children that run at once: to the run of their parent, or to one of their own."""
+        place, program = self._places[op.run], self._program
+        begun = self._open.get(op.run)
+        if begun not in self.sessions.values():
+            begun = None
+        if program.is_shared(place):
+            self._begin(op.run)
+        children = []
+        for _ in range(1 + op.axis % 2):
+            number, value = next(self._numbers), float(next(self._values))
+            own = Session(number, number, program.named(place, number))
+            if program.is_shared(place):
+                own = own._replace(begun_as=self._open[op.run].number)
+            self.sessions[value] = begun if begun and (program.is_shared(place) or program.has_directories) else own
+            child = multiprocessing.get_context("fork").Process(target=self._in_child, args=(op, number, value))
             child.start()
+            children.append(child)
+        for child in children:
             child.join()
             assert child.exitcode == 0
-        elif op.where != "here":
-            thread = threading.Thread(target=call)
-            thread.start()
-            thread.join()
-        else:
-            call()
-    for run in runs.values():
-        program.end(run)
+
+    def _in_child(self, op: Op, number: int, value: float) -> None:
+        place, program = self._places[op.run], self._program
+        run = self._runs[op.run] if program.is_shared(place) else program.begin(place, number)
+        program.log(run, op, value, 100 + round(value))  # which of two was last at a step, nobody could say
+        if not program.is_shared(place):
+            program.end(run)
 
 
-def recorded(place: Path) -> Iterator[Point]:
-    """Read all journals of a directory of runs, in the order in which their processes wrote them."""
+def settled(program: Program, ops: Iterable[Op]) -> Iterator[Op]:
+    """Yield the calls as a tracker can make them."""
+    ops = [*ops]
+    has_children = any(op.where == "child" for op in ops)
+    for op in ops:
+        # One with a directory in it may be that of a directory's value in a process that does not know the name.
+        name = op.name.replace("/", "-") if program.has_directories and has_children else op.name
+        # A child would have the locks of a tracker's own thread.
+        where = "here" if program.has_own_thread and op.where == "child" else op.where
+        yield msgspec.structs.replace(op, name=name, where=where, kind=op.kind % program.kinds)
+
+
+class Recorded(NamedTuple):
+    """The runs of otel-rl in a directory.
+
+    Attributes:
+        points: All points, in the order in which their processes wrote them.
+        names: The name of each run.
+        params: The parameters of each run.
+    """
+
+    points: list[Point]
+    names: dict[str, str]
+    params: dict[str, dict[str, object]]
+
+
+def recorded(place: Path) -> Recorded:
+    """Read all journals of a directory of runs."""
+    found = Recorded([], {}, {})
     for journal in sorted(place.rglob("journals/*.attempt*"), key=lambda path: path.name):
+        directory = next(parent for parent in journal.parents if (parent / "run.json").exists())
+        run = str(directory)
+        found.names[run] = json.loads((directory / "run.json").read_bytes())["name"]
         reader = Reader(journal, AnyRecord)
         while records := reader.read():
             for record in records:
-                if isinstance(record, Logged):
-                    for name, value in record.values.items():
-                        yield str(journal.parent), name, float(value), record.step
+                if isinstance(record, Configured):
+                    found.params.setdefault(run, {}).update(record.values)
+                elif isinstance(record, Logged):
+                    points = ((run, name, float(value), record.step) for name, value in record.values.items())
+                    found.points.extend(points)
         reader.close()
+    return found
 
 
 def by_curve(points: Iterable[Point]) -> dict[tuple[str, str, str, float], Point]:
@@ -290,63 +247,111 @@ def by_value(points: Iterable[Point]) -> dict[float, Point]:
     return {point[2]: point for point in points}
 
 
-def compare(written: list[Point], found: dict[float, Point]) -> None:
+def compare(written: Iterable[Point], found: Recorded, sessions: dict[float, Session], *, kept: bool) -> None:
     """Fail if a value is lost, doubled, at another step, under another name, or in the curve of another run.
 
     Args:
         written: All points of the tracker, in their order.
-        found: The points that are recorded, without those that a later one replaced in the same run.
+        found: What is recorded.
+        sessions: The session of each value.
+        kept: If true, each run also has the name and the parameter that its tracker has.
     """
-    found = {value: point for value, point in found.items() if not point[1].endswith("env")}
-    curves = by_curve(written)
+    written = [*written]
+    compare_own(written, found.points)
+    written = [point for point in written if OWN not in point[1]]
+    # Those that a later one replaced in the same run are gone.
+    last = by_curve(point for point in found.points if OWN not in point[1] and not point[1].endswith("env"))
+    numbers, curves = by_value(last.values()), by_curve(written)
     shown = by_value(curves.values())
     # A tracker's run that goes on after its run here has ended may write a step again: each run here keeps its value.
     replaced = {
         value
         for run, name, value, step in written
-        if value in found and step is not None and (last := found.get(curves[run, name, "step", step][2]))
-        if last[0] != found[value][0]
+        if value in numbers and step is not None and (later := numbers.get(curves[run, name, "step", step][2]))
+        if later[0] != numbers[value][0]
     }
-    assert found.keys() - replaced == shown.keys(), f"lost {shown.keys() - found.keys()}, added {found.keys() - shown}"
+    lost, added = shown.keys() - numbers.keys(), numbers.keys() - replaced - shown.keys()
+    assert not lost, f"lost {lost}"
+    assert not added, f"added {added}"
     owner: dict[tuple[str, str], tuple[str, str]] = {}
+    home: dict[Session, str] = {}
     for value, (run, name, _, step) in shown.items():
-        in_run, in_name, _, at = found[value]
+        in_run, in_name, _, at = numbers[value]
+        session = sessions[value]
         assert step is None or at == step, f"{name} of {run} is at {at} and not at {step}"
         assert f"/{in_name}".endswith(f"/{name}"), f"{name} of {run} is called {in_name}"
         assert owner.setdefault((in_run, in_name), (run, name)) == (run, name), f"{in_name} is of two runs"
+        assert home.setdefault(session, in_run) == in_run, f"{name} of {run} is in two runs"
+        if kept:
+            assert found.names[in_run] == session.name or not session.name, f"{in_run} is {found.names[in_run]}"
+            params = {key.rpartition("/")[2]: value for key, value in found.params.get(in_run, {}).items()}
+            assert parameter(session.begun_as).items() <= params.items(), f"{run} has the parameters {params}"
 
 
-def main(tracker: str, count: int) -> None:
+def compare_own(written: Iterable[Point], found: Iterable[Point]) -> None:
+    """Fail if the values of a tracker's own thread differ, which are 0 more than once."""
+    (theirs, ours) = (
+        {
+            run: sorted((name, step, value) for _, name, value, step in points if OWN in name)
+            for run, points in itertools.groupby(sorted(each, key=lambda point: point[0]), key=lambda point: point[0])
+        }
+        for each in (written, found)
+    )
+    assert sorted(filter(None, theirs.values())) == sorted(filter(None, ours.values())), "the own thread's differ"
+
+
+def main(tracker: str, count: int, trait: str = "") -> None:
     """Draw programs and compare."""
-    base, keys = Path(tempfile.mkdtemp()), itertools.count()
+    base, keys = Path(tempfile.mkdtemp()), itertools.count(1)
+    differs: list[str] = []
+    lossy: list[str] = []
     off = {"AGENT": "off", "QUIET": "1", "EXPORTERS": "", "HARDWARE": "0"}
     os.environ.update({f"OTEL_RL_{name}": value for name, value in off.items()})
     os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true", WANDB_ERROR_REPORTING="false")
-    os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", TRACKIO_DIR=str(base / "trackio"))
+    os.environ.update(WANDB_X_DISABLE_STATS="true", WANDB_X_DISABLE_META="true", WANDB_CONSOLE="off")
+    os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", MLFLOW_LOGGING_LEVEL="WARNING")
+    os.environ.update(TRACKIO_DIR=str(base / "trackio"))
     capture(tracker)
 
     @hypothesis.settings(
         max_examples=count,
         deadline=None,
         database=None,
-        derandomize=not IS_FRESH,
+        derandomize=not IS_FRESH and not trait,
+        phases=[hypothesis.Phase.generate] if trait else [*hypothesis.Phase],
         suppress_health_check=[*hypothesis.HealthCheck],
     )
-    @hypothesis.given(PROGRAMS)
-    def check(drawn: tuple[list[str], list[Op]]) -> None:
+    @hypothesis.given(TRAITS[trait])
+    def check(drawn: Drawn) -> None:
         key = f"p{next(keys)}"
         place = base / key
         place.mkdir()
         os.environ["OTEL_RL_DIR"] = str(place / "runs")
-        program = TRACKERS[tracker](place, key)
-        run_program(program, *drawn)
+        places, ops, own = drawn
+        program = TRACKERS[tracker](place, key, has_own_thread=own and TRACKERS[tracker].can_have_own_thread)
+        play = Play(program, places)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            play.play(settled(program, ops))
+        if any(_LOST in str(each.message) for each in warned):
+            lossy.append(key)
+            hypothesis.reject()
         while (left := otel_rl.current()) is not None:
             left.finish(0)
-        compare([*program.points()], by_value(by_curve(recorded(place / "runs")).values()))
+        found = recorded(place / "runs")
+        shutil.rmtree(place / "runs", ignore_errors=True)
+        try:
+            compare(program.points(), found, play.sessions, kept=trait in ("", "kept"))
+        except AssertionError as error:
+            differs.append(f"{key}: {error}")
+            raise
 
-    check()
-    print(f"{next(keys)} programs")  # noqa: T201
+    try:
+        hypothesis.seed(0)(check)() if trait else check()
+    finally:
+        drawn = f"{next(keys) - 1} programs; the tracker itself lost values in {len(lossy)}"
+        print(differs[0] if differs else drawn)  # noqa: T201
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:4])
