@@ -36,7 +36,7 @@ NAMES = ("x", "y", "val/x")
 _AT_ONCE = 3
 """How many threads log at once: each another name in one run, or the same name of another run."""
 _LOST = "could not be persisted"
-"""What trackio warns with when a thread of its own has not written a value."""
+"""The end of a warning of trackio, when a thread of its own has not written a value."""
 Drawn = tuple[Sequence[str], Sequence[Op], bool]
 """The names of the runs, the calls, and whether a thread of the tracker's own logs too."""
 
