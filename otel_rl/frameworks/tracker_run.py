@@ -74,7 +74,7 @@ class TrackerRun:
         self._home, self.prefix = home, prefix
         home.tracker_runs.append(self)
         if self._params:
-            home.run.params({f"{prefix}{name}": value for name, value in self._params.items()})
+            home.run.params({f"{prefix}{name}": value for name, value in [*self._params.items()]})  # threads add to it
         while self._refused:
             self.refuse(self._refused.pop(0))
 

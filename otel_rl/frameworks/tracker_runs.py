@@ -150,7 +150,8 @@ class TrackerRuns:
         return home
 
     def _together(self, source: TrackerRun) -> list[str]:
-        return [each.directory for each in self._runs.values() if each is not source and each.is_with(source)]
+        others = [*self._runs.values()]  # at once: another thread may open a writer
+        return [each.directory for each in others if each is not source and each.is_with(source)]
 
     def _prefix(self, source: TrackerRun, home: Home) -> str:
         """Return what names of a run of a tracker begin with."""

@@ -11,6 +11,7 @@ import pytest
 import otel_rl
 from otel_rl.frameworks.recording import Recording
 from otel_rl.frameworks.tracker import Tracker
+from otel_rl.frameworks.tracker_runs import TRACKER_RUNS
 from tests.recorder.trainer.reading import RecordsOf, at_once, begin, kinds, logged, runs_in
 
 _THREADS = 8
@@ -32,6 +33,32 @@ def test_first_values_of_a_tracker_at_once(
     assert values == [{f"x{number}": number} for number in range(_THREADS)]
     assert otel_rl.current() is None
     assert len(runs_in(tmp_path / "runs")) == 1
+
+
+class _Opens(str):
+    """A directory; whoever compares it with another one lets a thread open one more writer."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        tracker = Tracker("tensorboard")
+        at_once(partial(tracker.run, f"{len(TRACKER_RUNS._runs)}", tracker))
+        return True
+
+
+def test_a_writer_that_opens_while_a_run_begins(
+    tmp_path: Path, records_of: RecordsOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first value of a run is recorded, though another thread opens a writer meanwhile."""
+    monkeypatch.setenv("OTEL_RL_AGENT", "off")
+    tracker = Tracker("tensorboard")
+    tracker.run("opens", tracker, directory=_Opens("/tb/a"))
+    tracked = tracker.run("a run", tracker, directory="/tb/b")
+    tracker.record(tracked, {"loss": 1.0}, 0)
+    run = otel_rl.current()
+
+    assert run is not None
+    assert logged(records_of(run)) == [(0, {"loss": 1.0})]
 
 
 def test_two_loggers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,8 +35,10 @@ from tests.samples import IS_FRESH
 NAMES = ("x", "y", "val/x")
 _AT_ONCE = 3
 """How many threads log at once: each another name in one run, or the same name of another run."""
-_LOST = "could not be persisted"
-"""The end of a warning of trackio, when a thread of its own has not written a value."""
+_LOST = ("could not be persisted", "Could not flush all logs", "may be dropped")
+"""Parts of warnings of trackio, when a thread of its own has not written a value."""
+_HAS_LOST = 3
+"""The exit status of a child in which it has not."""
 Drawn = tuple[Sequence[str], Sequence[Op], bool]
 """The names of the runs, the calls, and whether a thread of the tracker's own logs too."""
 
@@ -103,32 +105,43 @@ class Play:
         self._steps = dict.fromkeys(range(_AT_ONCE), 0)
         self._numbers = itertools.count()
         self._values = itertools.count(1)
+        self._child_has_lost = False
         self.sessions: dict[float, Session] = {}
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether the tracker itself has lost a value."""
+        return self._child_has_lost or any(part in str(each.message) for each in self._warned for part in _LOST)
 
     def play(self, ops: Iterable[Op]) -> None:
         """Make the calls."""
-        for op in ops:
-            # A step may be below the last one, as trackers allow.
-            self._steps[op.run] = max(0, self._steps[op.run] + (op.ahead - 1 if op.name else 0))
-            if not op.name:
-                if op.run in self._runs:
-                    self._program.end(self._runs.pop(op.run))
-                    del self._open[op.run]
-            elif op.where == "child":
-                self._fork(op)
-            elif op.where == "threads":
-                self._begin(op.run)
-                each = [msgspec.structs.replace(op, name=f"{op.name}{n}") for n in range(_AT_ONCE)]
-                self._at_once([self._call(one) for one in each])
-            elif op.where == "runs":
-                others = [(op.run + n) % _AT_ONCE for n in range(_AT_ONCE)]
-                self._at_once([self._call(msgspec.structs.replace(op, run=run)) for run in others])
-            elif op.where == "thread":
-                self._at_once([self._call(op)])
-            else:
-                self._call(op)()
-        for run in self._runs.values():
-            self._program.end(run)
+        with warnings.catch_warnings(record=True) as self._warned:
+            warnings.simplefilter("always")
+            for op in ops:
+                self._make(op)
+            for run in self._runs.values():
+                self._program.end(run)
+
+    def _make(self, op: Op) -> None:
+        # A step may be below the last one, as trackers allow.
+        self._steps[op.run] = max(0, self._steps[op.run] + (op.ahead - 1 if op.name else 0))
+        if not op.name:
+            if op.run in self._runs:
+                self._program.end(self._runs.pop(op.run))
+                del self._open[op.run]
+        elif op.where == "child":
+            self._fork(op)
+        elif op.where == "threads":
+            self._begin(op.run)
+            each = [msgspec.structs.replace(op, name=f"{op.name}{n}") for n in range(_AT_ONCE)]
+            self._at_once([self._call(one) for one in each])
+        elif op.where == "runs":
+            others = [(op.run + n) % _AT_ONCE for n in range(_AT_ONCE)]
+            self._at_once([self._call(msgspec.structs.replace(op, run=run)) for run in others])
+        elif op.where == "thread":
+            self._at_once([self._call(op)])
+        else:
+            self._call(op)()
 
     def _begin(self, run: int) -> None:
         if run not in self._runs:
@@ -179,7 +192,8 @@ class Play:
             children.append(child)
         for child in children:
             child.join()
-            assert child.exitcode == 0
+            assert child.exitcode in (0, _HAS_LOST)
+            self._child_has_lost |= child.exitcode == _HAS_LOST
 
     def _in_child(self, op: Op, number: int, value: float) -> None:
         place, program = self._places[op.run], self._program
@@ -187,6 +201,8 @@ class Play:
         program.log(run, op, value, 100 + round(value))  # which of two was last at a step, nobody could say
         if not program.is_shared(place):
             program.end(run)
+        if self.has_lost:
+            raise SystemExit(_HAS_LOST)
 
 
 def settled(program: Program, ops: Iterable[Op]) -> Iterator[Op]:
@@ -330,10 +346,8 @@ def main(tracker: str, count: int, trait: str = "") -> None:
         places, ops, own = drawn
         program = TRACKERS[tracker](place, key, has_own_thread=own and TRACKERS[tracker].can_have_own_thread)
         play = Play(program, places)
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
-            play.play(settled(program, ops))
-        if any(_LOST in str(each.message) for each in warned):
+        play.play(settled(program, ops))
+        if play.has_lost:
             lossy.append(key)
             hypothesis.reject()
         while (left := otel_rl.current()) is not None:
