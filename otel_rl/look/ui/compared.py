@@ -31,6 +31,7 @@ class ComparedRuns(msgspec.Struct, frozen=True, kw_only=True):
     """A comparison in the words of all its screens."""
 
     base: str  # key of the baseline
+    best: tuple[str, ...] = ()  # which of the runs is the best, in the words of `ls --group`
     refused: str = ""  # why the runs cannot be compared; empty if they can
     steps: tuple[int, int] = (0, 0)  # the first and the last step that were compared
     sentences: tuple[str, ...] = ()  # how the others differ, with intervals, the most important first
@@ -40,8 +41,8 @@ class ComparedRuns(msgspec.Struct, frozen=True, kw_only=True):
     method: tuple[str, ...] = ()  # how they were compared
 
 
-def compared(runs: Sequence[OverlaidRun], baseline: str) -> ComparedRuns:
-    """Return how runs differ from one of them, the first by default.
+def compared(runs: Sequence[OverlaidRun], baseline: str, best: tuple[str, ...] = ()) -> ComparedRuns:
+    """Return how runs differ from one of them, the first by default; `best` is said with it.
 
     Raises:
         Refusal: There are too many runs.
@@ -50,14 +51,15 @@ def compared(runs: Sequence[OverlaidRun], baseline: str) -> ComparedRuns:
         raise Refusal(MALFORMED, f"at most {MOST_COMPARED} runs are compared")
     base = next((run for run in runs if run.key == baseline), runs[0] if runs else None)
     if base is None or len(runs) < 2:
-        return ComparedRuns(base=base.key if base else "", refused="one run is not compared with itself")
+        return ComparedRuns(base=base.key if base else "", best=best, refused="one run is not compared with itself")
     others = [run for run in runs if run is not base]
     try:
         found = compare_each(open_run(base.path), [open_run(run.path) for run in others])
     except ValueError as error:
-        return ComparedRuns(base=base.key, refused=str(error))
+        return ComparedRuns(base=base.key, best=best, refused=str(error))
     return ComparedRuns(
         base=base.key,
+        best=best,
         steps=(found.first, found.last),
         sentences=found.sentences,
         metrics=_table(*metrics_of(found)),

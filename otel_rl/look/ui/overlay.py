@@ -9,11 +9,13 @@ import duckdb
 import numpy as np
 
 from otel_rl.look.page.packed import packed
+from otel_rl.look.ui.seeds import LinePoints, as_band
 from otel_rl.look.ui.step_ranges import signature_of
+from otel_rl.look.ui.token_axis import token_name, tokens_at
 from otel_rl.recorder.otlp.answers import MALFORMED, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from otel_rl.look.ui.range_cache import RangeCache
@@ -28,7 +30,8 @@ _MOST_POINTS = 600
 _EXACT_BELOW = 50_000
 """With fewer points in all lines, values are stored as doubles, bit for bit."""
 _LEVEL = 1
-AXES = ("step", "time")
+_NO_BANDS: Mapping[str, str] = {}
+AXES = ("step", "time", "tokens")
 
 
 class OverlaidRun(NamedTuple):
@@ -38,13 +41,15 @@ class OverlaidRun(NamedTuple):
     path: Path  # its directory
 
 
-class _Points(NamedTuple):
-    """The points of a line."""
+class _Line(NamedTuple):
+    """A line of a name: of a run, or of several that differ in their seed alone."""
 
-    xs: np.ndarray[Any, Any]
-    low: np.ndarray[Any, Any]
-    high: np.ndarray[Any, Any]
-    mean: np.ndarray[Any, Any]
+    run: int  # the number of the run, of several that of the first
+    of: int  # number of runs
+    name: str
+    points: LinePoints
+    bad: int  # number of values that are not finite
+    bad_at: int  # the first step of those; -1 without any
 
 
 def tag_of(runs: Iterable[OverlaidRun], *asked: object) -> str:
@@ -54,7 +59,12 @@ def tag_of(runs: Iterable[OverlaidRun], *asked: object) -> str:
 
 
 def overlay(
-    cache: RangeCache, runs: Sequence[OverlaidRun], names: Sequence[str], x: str, find: str = ""
+    cache: RangeCache,
+    runs: Sequence[OverlaidRun],
+    names: Sequence[str],
+    x: str,
+    find: str = "",
+    bands: Mapping[str, str] = _NO_BANDS,
 ) -> dict[str, Any]:
     """Return lines of runs, as `decode.js` reads them.
 
@@ -64,13 +74,14 @@ def overlay(
         names: The names that are drawn; the first main metrics of all runs without any.
         x: The axis, one of `AXES`.
         find: A regular expression, whose first names are drawn in place of these.
+        bands: By the key of a run, that of the run whose line it shares.
 
     Raises:
         Refusal: There are too many runs or names, or the axis is another one.
     """
     if len(runs) > MOST_RUNS or len(names) > MOST_NAMES or x not in AXES:
         raise Refusal(MALFORMED, f"at most {MOST_RUNS} runs, {MOST_NAMES} names, and x as one of {', '.join(AXES)}")
-    listed = [cache.ranges(run.key, run.path, names) for run in runs]
+    listed = _listed(cache, runs, names, x)
     main = _main(listed)
     every_name = [*dict.fromkeys((*main, *(name for run in listed for name in run.names)))]
     found, refused = [*names], ""
@@ -80,36 +91,31 @@ def overlay(
         except duckdb.Error as error:
             found, refused = [], f"{find} is not a regular expression: {error}"
         names = found[:MOST_NAMES]
-        listed = [cache.ranges(run.key, run.path, names) for run in runs]
+        listed = _listed(cache, runs, names, x)
     elif not names:
         names = main[:_FIRST_NAMES] or every_name[:_FIRST_NAMES]
-        listed = [cache.ranges(run.key, run.path, names) for run in runs]
-    drawn = [
-        (at, run, name, _points(run, run.values[name], x))
-        for name in names
-        for at, run in enumerate(listed)
-        if len(run.values[name].bucket)
-    ]
-    kind = "f8" if sum(len(points.xs) for *_, points in drawn) < _EXACT_BELOW else "f4"
+        listed = _listed(cache, runs, names, x)
+    drawn = _drawn_lines(runs, listed, names, x, bands)
+    kind = "f8" if sum(len(line.points.xs) for line in drawn) < _EXACT_BELOW else "f4"
     axes: dict[bytes, int] = {}
     columns: list[dict[str, Any]] = []
     lines = []
-    for at, run, name, points in drawn:
+    for line in drawn:
+        points = line.points
         if (of_axis := points.xs.tobytes()) not in axes:
             axes[of_axis] = len(columns)
             columns.append(packed(points.xs, level=_LEVEL))
-        ranges = run.values[name]
         is_exact = bool(np.array_equal(points.low, points.high))
-        bad = int(ranges.bad.sum())
         lines.append(
             {
-                "run": at,
-                "name": name,
+                "run": line.run,
+                "of": line.of,
+                "name": line.name,
                 "axis": axes[of_axis],
                 "values": packed(points.mean, kind, _LEVEL),
                 "low": None if is_exact else packed(points.low, kind, _LEVEL),
                 "high": None if is_exact else packed(points.high, kind, _LEVEL),
-                "not_finite": {"count": bad, "first": int(ranges.bad_at[ranges.bad > 0].min())} if bad else None,
+                "not_finite": {"count": line.bad, "first": line.bad_at} if line.bad else None,
             }
         )
     return {
@@ -124,6 +130,37 @@ def overlay(
         "axes": columns,
         "lines": lines,
     }
+
+
+def _listed(cache: RangeCache, runs: Sequence[OverlaidRun], names: Sequence[str], x: str) -> list[RunRanges]:
+    """Return runs with the values of names, and of their tokens if these are the axis."""
+    listed = [cache.ranges(run.key, run.path, names) for run in runs]
+    if x != "tokens":
+        return listed
+    of_runs = [token_name(run.names) for run in listed]
+    return [
+        cache.ranges(run.key, run.path, [*names, tokens.name]) if tokens else known
+        for run, known, tokens in zip(runs, listed, of_runs, strict=True)
+    ]
+
+
+def _drawn_lines(
+    runs: Sequence[OverlaidRun], listed: Sequence[RunRanges], names: Sequence[str], x: str, bands: Mapping[str, str]
+) -> list[_Line]:
+    """Return the lines of names, those of runs that share one together."""
+    lines = []
+    for name in names:
+        members: dict[str, list[int]] = {}
+        for at, (asked, run) in enumerate(zip(runs, listed, strict=True)):
+            if len(run.values[name].bucket):
+                members.setdefault(bands.get(asked.key, asked.key), []).append(at)
+        for shared in members.values():
+            values = [listed[at].values[name] for at in shared]
+            points = as_band([_points(listed[at], of_run, x) for at, of_run in zip(shared, values, strict=True)])
+            first = [int(of_run.bad_at[of_run.bad > 0].min()) for of_run in values if of_run.bad.any()]
+            bad = sum(int(of_run.bad.sum()) for of_run in values)
+            lines.append(_Line(shared[0], len(shared), name, points, bad, min(first, default=-1)))
+    return lines
 
 
 def _matching(pattern: str, names: Sequence[str]) -> list[str]:
@@ -152,8 +189,8 @@ def _drawn(asked: OverlaidRun, run: RunRanges, x: str) -> dict[str, Any]:
     ends = [0.0, 0.0]
     if len(steps.bucket):
         ends = [float(steps.first[0]), float(steps.last[-1])]
-        if x == "time":
-            ends = [0.0, float(np.nanmax(steps.seconds, initial=0.0))]
+        if x != "step":
+            ends = [0.0, float(np.nanmax(_places(run, x), initial=0.0))]
     return {"key": asked.key, "every": run.every * _together(run), "first": ends[0], "last": ends[1]}
 
 
@@ -164,12 +201,20 @@ def _together(run: RunRanges) -> int:
     return 1 if run.every == 1 else -(-wide // _MOST_POINTS)
 
 
-def _points(run: RunRanges, ranges: NameRanges, x: str) -> _Points:
+def _places(run: RunRanges, x: str) -> np.ndarray[Any, Any]:
+    """Return where on an axis the ranges of steps are."""
+    if x == "tokens":
+        return tokens_at(run)
+    places: np.ndarray[Any, Any] = run.steps.seconds if x == "time" else (run.steps.first + run.steps.last) / 2
+    return places
+
+
+def _points(run: RunRanges, ranges: NameRanges, x: str) -> LinePoints:
     """Return the points of a name: neighboring ranges together, and none where no value is finite."""
     some = ranges.number > 0
     buckets, low, high, total, number = (column[some] for column in ranges[:5])
     at = np.searchsorted(run.steps.bucket, buckets)
-    places = run.steps.seconds[at] if x == "time" else (run.steps.first[at] + run.steps.last[at]) / 2
+    places = _places(run, x)[at]
     known = np.isfinite(places)
     if not known.all():
         buckets, low, high, total, number, places = (
@@ -177,9 +222,9 @@ def _points(run: RunRanges, ranges: NameRanges, x: str) -> _Points:
         )
     _, begins = np.unique(buckets // _together(run), return_index=True)
     if not len(begins):
-        return _Points(*[np.empty(0)] * 4)
+        return LinePoints(*[np.empty(0)] * 4)
     counts = np.add.reduceat(number, begins)
-    return _Points(
+    return LinePoints(
         np.add.reduceat(places * number, begins) / counts,
         np.minimum.reduceat(low, begins),
         np.maximum.reduceat(high, begins),

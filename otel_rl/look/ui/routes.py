@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import time
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from otel_rl.look.insight.run_groups import groups_of
+from otel_rl.look.insight.run_values import RunValues
 from otel_rl.look.ui.choice import RunChoice
 from otel_rl.look.ui.compared import compared
 from otel_rl.look.ui.mark_changes import MarkedPlace, changed, removal_of
 from otel_rl.look.ui.overlay import OverlaidRun, overlay, tag_of
+from otel_rl.look.ui.seeds import of_same_seeds
 from otel_rl.look.ui.site import Content, Query, Route, as_json
 from otel_rl.recorder.archive.runs import is_run_directory, place_of
 
@@ -100,13 +104,21 @@ def _place(index: RunIndex, key: str) -> Place:
 def _curves(index: RunIndex, ranges: RangeCache, query: Query) -> Content:
     """Return lines of several runs."""
     runs, asked = _overlaid(index, query), (query.whole("names"), query.one("x", "step"), query.one("find"))
-    return Content(tag_of(runs, asked), lambda: as_json(overlay(ranges, runs, *asked)))
+    verdicts = {run.key: index.verdict(run.path) for run in runs} if query.one("seeds") == "1" else {}
+    bands = of_same_seeds({key: verdict.parameters if verdict else {} for key, verdict in verdicts.items()})
+    return Content(tag_of(runs, asked, bands), lambda: as_json(overlay(ranges, runs, *asked, bands)))
 
 
 def _compared(index: RunIndex, query: Query) -> Content:
     """Return how several runs differ."""
     runs, baseline = _overlaid(index, query), query.one("baseline")
-    return Content(tag_of(runs, baseline), lambda: as_json(compared(runs, baseline)))
+    known, at = index.presents(), time.time_ns()
+    values = [
+        RunValues(present, at, facts=facts) for run in runs if run.key in known for present, facts in [known[run.key]]
+    ]
+    groups = groups_of(values, None, attrgetter("known_facts"))
+    best = tuple(sentence for group in groups for sentence in group.sentences)
+    return Content(tag_of(runs, baseline, best), lambda: as_json(compared(runs, baseline, best)))
 
 
 def _overlaid(index: RunIndex, query: Query) -> list[OverlaidRun]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from otel_rl.look.ui.server import PageServer
+from otel_rl.recorder.settings.tokens import Tokens
 
 Visit = Callable[..., Any]
 
@@ -54,9 +55,9 @@ class Served:
 
 
 @contextmanager
-def served(*directories: Path) -> Iterator[Served]:
+def served(*directories: Path, port: int = 0, tokens: Tokens | None = None) -> Iterator[Served]:
     """Serve the runs below directories."""
-    server = PageServer(directories, port=0)
+    server = PageServer(directories, port=port, tokens=tokens)
     page = Served(server)
     try:
         yield page

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
+from otel_rl.look.ui.index import key_of
+from otel_rl.recorder.settings.tokens import Tokens
 from tests.look.hostile import HOSTILE
 from tests.look.recorded import Shape, record
 from tests.look.ui.pages import Visit, served, until
@@ -143,3 +146,77 @@ def test_runs_that_are_left_at_once(tmp_path: Path, visit: Visit) -> None:
         assert "steps 0 to 11" in tab.locator("#curves").inner_text()
         assert tab.locator("#draw-memory > .draw").count() == 2
         assert tab.locator("dialog").count() == 1
+
+
+def test_a_server_that_comes_back(tmp_path: Path, visit: Visit) -> None:
+    """With the same token and port, the page goes on by itself, and what was chosen stays chosen."""
+    record(tmp_path / "a", Shape(steps=3, name="well"))
+    tokens = Tokens("x" * 43)
+    with served(tmp_path, tokens=tokens) as page:
+        tab = visit(page, fails=True)
+        until(lambda: tab.locator("table.runs a.name").count() == 1, tab)
+        tab.get_by_label("Choose well").check()
+        page.server.close()
+        record(tmp_path / "b", Shape(steps=3, name="new"))
+        until(lambda: "does not answer" in tab.locator("#watching").inner_text(), tab)
+        with served(tmp_path, tokens=tokens, port=page.port):
+            until(lambda: tab.locator("table.runs a.name").count() == 2, tab)
+
+            assert "does not answer" not in tab.locator("#watching").inner_text()
+            assert tab.get_by_label("Choose well").is_checked()
+            page.tabs.pop().close()
+
+
+def test_eight_tabs(tmp_path: Path, visit: Visit) -> None:
+    """Each is drawn and goes on, though a browser has six connections to one server."""
+    record(tmp_path / "a", Shape(steps=3, name="well"))
+    with served(tmp_path) as page:
+        context = visit(page).context
+        tabs = [*context.pages, *(context.new_page() for _ in range(7))]
+        for tab in tabs[1:]:
+            tab.goto(page.server.link)
+        record(tmp_path / "b", Shape(steps=3, name="new"))
+        for tab in tabs:
+            until(lambda: tab.locator("table.runs a.name").count() == 2, tab)  # noqa: B023
+
+
+def test_a_laptop_that_sleeps(tmp_path: Path, visit: Visit) -> None:
+    """After an hour in which nothing ran, the page has what happened, and the times are those of now."""
+    record(tmp_path / "a", Shape(steps=3, name="well"))
+    with served(tmp_path) as page:
+        tab = visit(page)
+        until(lambda: tab.locator("table.runs a.name").count() == 1, tab)
+        session = tab.context.new_cdp_session(tab)
+        session.send("Page.setWebLifecycleState", {"state": "frozen"})
+        record(tmp_path / "b", Shape(steps=3, name="new"))
+        shutil.rmtree(tmp_path / "a")
+        time.sleep(3)
+        session.send("Page.setWebLifecycleState", {"state": "active"})
+        until(lambda: tab.locator("table.runs a.name").all_inner_texts() == ["new"], tab)
+
+
+def test_a_clock_that_differs(tmp_path: Path, visit: Visit) -> None:
+    """Times are by the clock of the server: a laptop that is 10 minutes behind shows the same."""
+    record(tmp_path / "a", Shape(steps=3, name="well"))
+    with served(tmp_path) as page:
+        shown = []
+        for minutes in (0, -10, 10):
+            tab = visit(page, "&runs")
+            tab.clock.set_system_time(time.time() + 60 * minutes)
+            tab.reload()
+            until(lambda: tab.locator("table.runs a.name").count() == 1, tab)  # noqa: B023
+            shown.append(tab.locator("td[data-title=seen]").inner_text())
+
+        assert len(set(shown)) == 1
+
+
+def test_a_run_that_is_deleted_while_it_is_shown(tmp_path: Path, visit: Visit) -> None:
+    """Its page says that it is there no more, and leads back to the list."""
+    record(tmp_path / "a", Shape(steps=12, name="well"))
+    with served(tmp_path) as page:
+        tab = visit(page, f"&run={key_of(tmp_path / 'a')}", fails=True)
+        tab.locator("html[data-ready=run]").wait_for(timeout=60_000)
+        shutil.rmtree(tmp_path / "a")
+        until(lambda: "there no more" in tab.locator("#watching").inner_text(), tab)
+        tab.get_by_role("link", name="← all runs").click()
+        until(lambda: "No run in" in tab.locator("main .note").first.inner_text(), tab)

@@ -7,12 +7,12 @@ import {arrange, make, whenSeen} from "./dom.js";
 import {goToSearch, mountKeys} from "./keys.js";
 import {DASHES, LINE_COLORS, lineChart} from "./lines.js";
 import {ask, poll} from "./net.js";
-import {wholeText} from "./numbers.js";
+import {foundText, wholeText} from "./numbers.js";
 import {ShownRun} from "./state.js";
 import {color, whenThemed} from "./theme.js";
 
 const LIVE_MS = 2000, ENDED_MS = 10_000, MOST_COMPARED = 10;
-const AXES = {step: "step", time: "time since the start"};
+const AXES = {step: "step", time: "time since the start", tokens: "tokens"}, BY = {step: "step", time: "seconds", tokens: "tokens"};
 const SMOOTH = {0: "none", 5: "5 points", 20: "20 points", 100: "100 points"};
 
 export function compareScreen(place, of, parts) {
@@ -21,11 +21,12 @@ export function compareScreen(place, of, parts) {
   const lines = new Map(); // of the list, by key
   let settings = {}, cursor = "", curves = null, said = null, isAsked = 0, isFollowed = false;
 
-  const legend = make("ul", {class: "legend"}), note = make("p", {class: "note", role: "status"});
+  const legend = make("ul", {class: "legend"}), note = make("p", {class: "note", role: "status"}, "Reading the runs …");
   const x = choice("x axis", AXES, (value) => set({x: value})), smooth = choice("smoothing", SMOOTH, (value) => set({smooth: value}));
   const log = make("input", {type: "checkbox", onchange: () => set({log: log.checked ? "1" : ""})});
+  const seeds = make("input", {type: "checkbox", onchange: () => set({seeds: seeds.checked ? "1" : ""})});
   const find = make("input", {type: "search", id: "find", placeholder: "Names, as a regular expression", "aria-label": "Names, as a regular expression", autocomplete: "off", spellcheck: "false", onchange: () => set({find: find.value})});
-  const bar = make("div", {class: "chooser"}, x.label, smooth.label, make("label", {}, log, " log"), find, make("button", {type: "button", onclick: () => shown.change({first: shown.axis.first, last: shown.axis.last})}, "Whole range"), make("button", {type: "button", onclick: toShared, title: "The range that all runs have"}, "Shared range"));
+  const bar = make("div", {class: "chooser"}, x.label, smooth.label, make("label", {}, log, " log"), make("label", {title: "Runs that differ in their seed alone: their mean, between the lowest and the highest"}, seeds, " seeds as a band"), find, make("button", {type: "button", onclick: () => shown.change({first: shown.axis.first, last: shown.axis.last})}, "Whole range"), make("button", {type: "button", onclick: toShared, title: "The range that all runs have"}, "Shared range"));
   const box = make("div", {class: "multiples wide"});
   const differs = make("section"), words = make("section");
   place.append(make("main", {class: "compare"}, make("h1", {}, "Compare"), legend, bar, note, box, differs, words));
@@ -43,13 +44,14 @@ export function compareScreen(place, of, parts) {
   }
 
   function read(next) {
-    settings = Object.fromEntries(["x", "smooth", "log", "find", "baseline"].map((name) => [name, next[name] ?? ""]));
+    settings = Object.fromEntries(["x", "smooth", "log", "seeds", "find", "baseline"].map((name) => [name, next[name] ?? ""]));
     const address = new URLSearchParams({compare: keys.join(",")});
     for (const [name, value] of Object.entries(settings)) if (value) address.set(name, value);
     shown.base = address.toString();
     x.select.value = Object.hasOwn(AXES, settings.x) ? settings.x : "step";
     smooth.select.value = Object.hasOwn(SMOOTH, settings.smooth) ? settings.smooth : "0";
     log.checked = settings.log === "1";
+    seeds.checked = settings.seeds === "1";
     if (document.activeElement !== find) find.value = settings.find;
   }
 
@@ -60,14 +62,14 @@ export function compareScreen(place, of, parts) {
     if (news.is_whole) lines.clear();
     for (const run of news.runs) if (keys.includes(run.key)) lines.set(run.key, run);
     for (const key of news.gone) lines.delete(key);
-    const next = await ask(`curves?runs=${keys.join(",")}&x=${x.select.value}&find=${encodeURIComponent(settings.find)}`);
+    const next = await ask(`curves?runs=${keys.join(",")}&x=${x.select.value}&seeds=${settings.seeds}&find=${encodeURIComponent(settings.find)}`);
     if (asked !== isAsked || shown.signal.aborted) return;
     curves = next;
     await draw();
     if (!isFollowed) shown.follow(location.hash); // now that the steps are known: a range of the address
     isFollowed = true;
     const known = keys.filter((key) => lines.has(key)).slice(0, MOST_COMPARED);
-    said = known.length > 1 ? await ask(`compared?runs=${known.join(",")}&baseline=${settings.baseline}`) : null;
+    said = known.length > 1 ? await ask(`compared?runs=${known.join(",")}&baseline=${baselineOf()}`) : null;
     if (asked === isAsked && !shown.signal.aborted) whatIsSaid(words, said, keys.length > MOST_COMPARED ? `The first ${MOST_COMPARED} of ${keys.length} runs.` : "");
     document.documentElement.dataset.ready = "compare";
   };
@@ -97,13 +99,22 @@ export function compareScreen(place, of, parts) {
     shown.announce();
   }
 
+  /** The run that the others are compared with: the one of the address, else one that is marked, else the first. */
+  function baselineOf() {
+    const there = keys.filter((key) => lines.has(key));
+    return there.find((key) => key === settings.baseline) ?? there.find((key) => lines.get(key).tags.includes("baseline")) ?? there[0];
+  }
+
   function resolution() {
     const {found, drawn, names} = curves;
-    const texts = [settings.find ? `${wholeText(found)} of ${wholeText(names.length)} names${found > drawn.length ? `, the first ${wholeText(drawn.length)} are drawn` : ""}.` : `The main metrics, of ${wholeText(curves.names.length)} names.`];
+    const texts = [settings.find ? `${foundText(found, names.length, drawn.length)}.` : `The main metrics, of ${wholeText(curves.names.length)} names.`];
     const every = Math.max(1, ...curves.runs.map((run) => run.every));
     if (every > 1) texts.push(`Pale: the lowest and the highest value of each ${wholeText(every)} steps at most; the line is their mean.`);
     if (Number(settings.smooth)) texts.push(`Lines are means of ${settings.smooth} points, pale the values.`);
     if (settings.log) texts.push("On log axes, values that are not above zero are left out.");
+    if (settings.seeds) texts.push(curves.lines.some(({of}) => of > 1) ? "Runs that differ in their seed alone are one line: their mean, and pale from the lowest to the highest." : "No two of these runs differ in their seed alone.");
+    const without = curves.x === "tokens" ? curves.runs.filter(({last}) => !last).length : 0;
+    if (without) texts.push(`${wholeText(without)} of the runs logged no number of tokens.`);
     const lost = keys.filter((key) => !curves.runs.some((run) => run.key === key)).length;
     if (lost) texts.push(`${wholeText(lost)} of the runs ${lost === 1 ? "is" : "are"} there no more.`);
     return texts.join(" ");
@@ -113,7 +124,7 @@ export function compareScreen(place, of, parts) {
     const key = JSON.stringify([[...labels], settings, [...lines.keys()]]);
     if (legend.shown === key) return; // its buttons keep their focus
     legend.shown = key;
-    const baseline = keys.includes(settings.baseline) ? settings.baseline : keys.find((key) => lines.has(key));
+    const baseline = baselineOf();
     legend.replaceChildren(...keys.filter((key) => lines.has(key)).map((key) => {
       const others = keys.filter((other) => other !== key);
       const isBase = key === baseline;
@@ -178,7 +189,7 @@ function panel(name, shown) {
     const [curves, lines, runs, settings] = asked;
     const made = await Promise.all(lines.map(async (line) => drawnLine(line, runs[line.run], await decoded(curves.axes[line.axis]), await Promise.all([line.values, line.low, line.high].map((column) => column && decoded(column))), settings)));
     if (asked[1] !== lines) return;
-    const by = curves.x === "time" ? "seconds" : "step";
+    const by = BY[curves.x];
     const options = {by, readout, isRobust: true, hasNames: true, log: settings.log === "1", height: 190, label: `${name} of ${lines.length} runs by ${curves.x}`, every: Math.max(1, ...curves.runs.map((run) => run.every))};
     const form = JSON.stringify([by, settings.log, made.map((line) => [line.name, line.color])]);
     if (form !== drawn) {
@@ -202,8 +213,8 @@ function panel(name, shown) {
   return {figure, update};
 }
 
-function drawnLine(line, {label, place}, xs, [values, low, high], {smooth, log}) {
-  const wide = Number(smooth) || 0;
+function drawnLine(line, {label: first, place}, xs, [values, low, high], {smooth, log}) {
+  const wide = Number(smooth) || 0, label = line.of > 1 ? `${first} and ${line.of - 1} other ${line.of > 2 ? "seeds" : "seed"}` : first;
   const above = (column) => (log && column ? Array.from(column, (value) => (value > 0 ? value : null)) : column);
   const [ys, least, most] = [wide ? means(values, wide) : values, low ?? (wide ? values : null), high ?? (wide ? values : null)].map(above);
   return {

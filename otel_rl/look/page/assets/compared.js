@@ -10,6 +10,7 @@ const FACTS = [
   ["steps", ({steps}) => wholeText(steps)],
   ["a step", (run) => make("span", {}, ...stepOf(run))],
   ["time goes to", (run) => barOf(run.recent_shares)],
+  ["cost", ({spent}) => spent],
 ];
 
 /** Runs side by side: what each says, and the parameters and last values of which not all have the same. */
@@ -40,13 +41,15 @@ export function whatIsSaid(place, said, only) {
   if (place.shown === said) return;
   place.shown = said;
   const title = make("h2", {id: "said"}, "Compared with the baseline");
+  const best = (said?.best ?? []).map((sentence) => make("p", {class: "finding-line"}, ...codedOf(sentence)));
   if (!said || said.refused) {
-    place.replaceChildren(title, make("p", {class: "nothing"}, said ? `${said.refused[0].toUpperCase()}${said.refused.slice(1)}.` : "Choose two runs or more."));
+    place.replaceChildren(title, ...best, make("p", {class: "nothing"}, said ? `${said.refused[0].toUpperCase()}${said.refused.slice(1)}.` : "Choose two runs or more."));
     return;
   }
   const [first, last] = said.steps;
   place.replaceChildren(
     title,
+    ...best,
     make("p", {class: "note"}, [`Steps ${wholeText(first)} to ${wholeText(last)}, which all have.`, only, ...said.method].filter(Boolean).join(" ")),
     make("ul", {class: "sentences"}, ...said.sentences.map((sentence) => make("li", {class: "finding-line"}, ...codedOf(sentence)))),
     ...[["Metrics", said.metrics], ["Phases", said.phases]].filter(([, table]) => table.lines.length).flatMap(([name, {titles, lines}]) => [make("h3", {}, name), scrolled(name, tableOf(titles, lines))]),

@@ -3,7 +3,7 @@
 import {decoded} from "./decode.js";
 import {arrange, make, renewed, whenSeen} from "./dom.js";
 import {lineChart} from "./lines.js";
-import {numberText, wholeText} from "./numbers.js";
+import {foundText, numberText, wholeText} from "./numbers.js";
 
 const MOST_FOUND = 24;
 
@@ -30,7 +30,7 @@ async function curves(place, data, run) {
     const shown = words.length ? chosen : [];
     const drawn = matching(data, shown.slice(0, MOST_FOUND), resolution(shown));
     count.textContent = words.length
-      ? `${wholeText(chosen.length)} of ${wholeText(data.lines.length)} names${chosen.length > MOST_FOUND ? `, the first ${MOST_FOUND} are drawn` : ""}`
+      ? foundText(chosen.length, data.lines.length, MOST_FOUND)
       : others.length ? names(others) : "";
     return drawn;
   };

@@ -14,12 +14,19 @@ const WHOLE = [1, 2, 5].flatMap((digit) => Array.from({length: 12}, (_, power) =
 export const TIMES = [0.001, 0.01, 0.1, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800];
 const BYTES = Array.from({length: 50}, (_, power) => 2 ** power).flatMap((unit) => [unit, unit * 10]).sort((a, b) => a - b);
 const sync = uPlot.sync("steps");
+const SECONDS = {title: "seconds", space: 90, incrs: TIMES, tick: secondsText, said: secondsText, text: numberText};
+/** What an axis counts: its title in tables, its ticks, and a place on it in words. */
+const COUNTED = {
+  step: {title: "step", space: 45, incrs: WHOLE, tick: stepText, said: (x) => `step ${wholeText(x)}`, text: wholeText},
+  tokens: {title: "tokens", space: 90, incrs: WHOLE, tick: numberText, said: (x) => `${numberText(x)} tokens`, text: wholeText},
+  seconds: SECONDS, time: SECONDS,
+};
 
 /**
  * A chart of lines in an element; what it returns has `update(lines, options)`.
  * `lines` are `{name, xs, ys, color?}`; each has its own x. `options`: `by` ("step" or "time"), `text` (a value in
  * words), `height`, `every` (steps of a point), `label`, `bad` (steps without a number), `low` (0 to begin at zero).
- * Of several runs, `by` can be "seconds": the range shown is one of seconds then. Lines can have `low` and `high`, between
+ * Of several runs, `by` can be "seconds" or "tokens": the range shown is one of these then. Lines can have `low` and `high`, between
  * which is pale, and a `dash`; `isRobust` leaves lines outside that are far from the others, `log` chooses the scale, and
  * `hasNames` names a line in the readout that is alone.
  */
@@ -30,7 +37,7 @@ export function lineChart(parent, lines, options, run) {
   const readout = options.readout ?? make("div", {class: "readout", "aria-hidden": "true"});
   parent.append(box);
   if (!options.readout) parent.append(readout);
-  const joined = lines.length > 1 || options.hasNames, isSteps = by === "step", isTime = by === "time";
+  const joined = lines.length > 1 || options.hasNames, counted = COUNTED[by], isTime = by === "time";
   let data = columns(lines, options), isLog = spansDecades(lines, options);
   let chart = null;
 
@@ -54,7 +61,7 @@ export function lineChart(parent, lines, options, run) {
       width, height, padding: [8, 14, 0, 0],
       scales: {x: {time: false, range: () => rangeShown(run, by)}, y: {distr: isLog ? 3 : 1, range: (plot) => yRange(plot, run, by, isLog, options)}},
       axes: [
-        axisOf({size: 24, space: isSteps ? 45 : 90, incrs: isSteps ? WHOLE : TIMES, values: (plot, values) => values.map((x) => (isSteps ? stepText(x) : secondsText(x)))}),
+        axisOf({size: 24, space: counted.space, incrs: counted.incrs, values: (plot, values) => values.map(counted.tick)}),
         axisOf({size: 54, space: 28, ...(text === bytesText ? {incrs: BYTES} : {}), values: (plot, values, axis, space, size) => values.map((value) => (value === null ? "" : text === numberText && !isLog ? tickText(value, size) : text(value)))}),
       ],
       legend: {show: false},
@@ -74,7 +81,7 @@ export function lineChart(parent, lines, options, run) {
   function read(plot) {
     const at = plot.cursor.idx;
     const hovered = at != null && plot.cursor.left >= 0;
-    const shown = hovered ? [isSteps ? `step ${wholeText(plot.data[0][at])}` : secondsText(plot.data[0][at])] : [];
+    const shown = hovered ? [counted.said(plot.data[0][at])] : [];
     for (let i = 0; i < lines.length && i < 12; i++) {
       const value = hovered ? nearest(plot.data[i + 1], at) : lastShown(lines[i], run, by);
       const bad = hovered ? null : options.bad?.last;
@@ -126,8 +133,8 @@ export function lineChart(parent, lines, options, run) {
   }, () => chart?.destroy());
   theme = color("ink");
   tableBehind(parent, `${label}: values`, () => ({
-    titles: [isSteps ? "step" : "seconds", ...lines.map((line) => line.name)],
-    rows: rowsShown(data, run, by).map(([x, ...values]) => [isSteps ? wholeText(x) : numberText(x), ...values.map(numberText)]),
+    titles: [counted.title, ...lines.map((line) => line.name)],
+    rows: rowsShown(data, run, by).map(([x, ...values]) => [counted.text(x), ...values.map(numberText)]),
   }), run);
 
   /** The same lines with newer values; `more` are the options that changed. */

@@ -98,6 +98,11 @@ function trimmed(text) {
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }
 
+/** How many names a search has found, and how many of them are drawn. */
+export function foundText(found, all, drawn) {
+  return `${wholeText(found)} of ${wholeText(all)} names${found > drawn ? `, the first ${wholeText(drawn)} are drawn` : ""}`;
+}
+
 /** How long ago something was, in its largest unit alone. */
 export function agoText(seconds) {
   const whole = Math.max(0, Math.round(seconds));
