@@ -47,9 +47,6 @@ STYLES: dict[Style, Look] = {
     "hung": Look(_VERMILION),
     "none": Look(dim=True),
     "first": Look(_SKY),
-    "second": Look(_ORANGE),
-    "third": Look(_GREEN),
-    "fourth": Look(_PURPLE),
 }
 """The look of each style, on dark and on light."""
 

@@ -50,7 +50,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def arguments(command: str, runs: Path) -> list[str]:
     places = [str(runs / name) for name in ("one", "two")]
-    several = {"ls": ["ls", str(runs)], "top": ["top", *places], "compare": ["compare", *places]}
+    several = {"ls": ["ls", str(runs)], "compare": ["compare", *places]}
     several["export"] = ["export", places[0], "--to", "csv", "-o", str(runs / "csv")]
     return several.get(command, [command, places[0]])
 

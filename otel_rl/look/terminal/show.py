@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from otel_rl.cli.ansi import Terminal
-    from otel_rl.look.terminal.phases import Points
     from otel_rl.recorder.archive.runs import Place
 
 
@@ -53,16 +52,6 @@ def once(place: Place, terminal: Terminal) -> list[str]:
     return painted(drawn.lines, terminal)
 
 
-def read(place: Place) -> RunPresent:
-    """Return the present of a run, if need be from its archive or its rows."""
-    present = present_of(place)
-    if present.is_complete:
-        return present
-    from otel_rl.look.terminal.past import present_of_archive  # loads DuckDB
-
-    return present_of_archive(place, time.time_ns())
-
-
 def statuses(places: Sequence[Place]) -> Statuses:
     """Return the present of runs and what was found, for programs."""
     return Statuses(runs=tuple(status(place) for place in places))
@@ -76,33 +65,6 @@ def status(place: Place) -> RunStatus:
     facts = past.facts(at)
     known = {field: getattr(facts, field) for field in facts.__struct_fields__}
     return RunStatus(present=past.present(at), **known)
-
-
-def several_once(places: Sequence[Place], terminal: Terminal) -> list[str]:
-    """Return the screen of several runs as lines of text."""
-    from otel_rl.look.terminal import compared
-    from otel_rl.look.terminal.past import Past  # loads DuckDB
-
-    runs: list[RunPresent] = []
-    whole: dict[tuple[str, str], Points] = {}
-    for place in places:
-        past = Past(str(place.path))
-        runs.append(past.present())
-        curves = past.curves(compared.names_of(runs[-1]))
-        whole |= {(runs[-1].path, name): points for name, points in curves.items()}
-    return painted(compared.draw(runs, whole, terminal.width, max(terminal.height - 1, 40), None).lines, terminal)
-
-
-def several(places: Sequence[Place], terminal: Terminal) -> None:
-    """Show several runs until the reader quits; Enter opens one of them, and `q` returns."""
-    with _taken():
-        from otel_rl.look.terminal.app import Top
-        from otel_rl.look.terminal.several import Several
-
-        runs = [read(place) for place in places]
-        while (chosen := Several(runs, has_unicode=terminal.has_unicode).run()) is not None:
-            place = next(place for place in places if str(place.path) == chosen.path)
-            Top(place, chosen, has_unicode=terminal.has_unicode).run()
 
 
 def live(

@@ -34,11 +34,6 @@ def keys(scene: Scene, cells: int, kind: str) -> Line:
     return both_ends(_keys(_KEYS.get(kind, _OF_TEXTS)), end, cells)
 
 
-def few_keys(cells: int) -> Line:
-    """Draw the keys of the screen of several runs."""
-    return fit_line(_keys((("↑ ↓", "choose"), ("↵", "open"), ("q", "quit"))), cells)
-
-
 def _keys(known: Iterable[tuple[str, str]]) -> list[StyledText]:
     parts = [StyledText(" ")]
     for key, what in known:

@@ -41,7 +41,7 @@ class OverlaidRun(NamedTuple):
     path: Path  # its directory
 
 
-class _Line(NamedTuple):
+class OverlaidLine(NamedTuple):
     """A line of a name: of a run, or of several that differ in their seed alone."""
 
     run: int  # the number of the run, of several that of the first
@@ -146,7 +146,7 @@ def _listed(cache: RangeCache, runs: Sequence[OverlaidRun], names: Sequence[str]
 
 def _drawn_lines(
     runs: Sequence[OverlaidRun], listed: Sequence[RunRanges], names: Sequence[str], x: str, bands: Mapping[str, str]
-) -> list[_Line]:
+) -> list[OverlaidLine]:
     """Return the lines of names, those of runs that share one together."""
     lines = []
     for name in names:
@@ -159,7 +159,7 @@ def _drawn_lines(
             points = as_band([_points(listed[at], of_run, x) for at, of_run in zip(shared, values, strict=True)])
             first = [int(of_run.bad_at[of_run.bad > 0].min()) for of_run in values if of_run.bad.any()]
             bad = sum(int(of_run.bad.sum()) for of_run in values)
-            lines.append(_Line(shared[0], len(shared), name, points, bad, min(first, default=-1)))
+            lines.append(OverlaidLine(shared[0], len(shared), name, points, bad, min(first, default=-1)))
     return lines
 
 

@@ -13,7 +13,6 @@ import pytest
 
 import otel_rl
 from otel_rl.look.terminal.app import Top
-from otel_rl.look.terminal.several import Several
 from otel_rl.recorder.archive.autopsies import FOLDER, Autopsy, Verdict
 from otel_rl.recorder.archive.present import present_of
 from otel_rl.recorder.archive.runs import Place, place_of
@@ -339,23 +338,3 @@ def test_the_end(tmp_path: Path) -> None:
 
     assert played(place, pressing("q")).return_value is True
     assert played(place, pressing("ctrl+c")).return_value is False
-
-
-def test_several_runs(recorded: Place, tmp_path: Path) -> None:
-    """They are a list with their curves below; Enter opens the one of the cursor."""
-    other = written(tmp_path / "other")
-    app = Several([present_of(recorded), present_of(other)])
-
-    async def run() -> None:
-        async with app.run_test(size=(100, 40)) as pilot:
-            await pilot.pause(0.5)
-            text = "\n".join("".join(span.text for span in row) for row in app.drawn.lines)
-            assert "p/base" in text
-            assert "grpo/other" in text
-            assert "1 0.917" in text
-            await pilot.press("down", "down", "enter")
-
-    asyncio.run(run())
-
-    assert app.return_value is not None
-    assert app.return_value.path == str(other.path)
