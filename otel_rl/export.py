@@ -402,6 +402,55 @@ class Message(msgspec.Struct, frozen=True, tag="message"):
     """The text of each token; empty if they were not recorded."""
 
 
+STREAMS = ("stdout", "stderr", "output", "logging")
+"""Where a line was printed; "output" is one file for the first two, and "logging" a message of Python's logging."""
+
+
+class LogRecord(msgspec.Struct, frozen=True, tag="log"):
+    """A line that a process printed, or a message of its logging, with the moment of the training that it belongs to.
+
+    The step and the phase are those that the process was in when the line was read: at most half a second later if it
+    went into a file.
+    """
+
+    attempt: int
+    """The attempt."""
+    time_unix_nano: int
+    """When it was printed or, if it went into a file, read."""
+    role: str
+    """Role of the process; empty for a trainer rank."""
+    rank: int | None
+    """Rank of the process; `None` if several processes write to the file, and nothing says which it was."""
+    host: str
+    """Name of its machine."""
+    number: int
+    """Its place among the lines of its process, from 0."""
+    stream: str
+    """One of `STREAMS`."""
+    text: str
+    """The text as a terminal shows it, without secrets."""
+    severity: int = 0
+    """OpenTelemetry's severity number: 9 INFO, 13 WARN, 17 ERROR, 21 FATAL; 0 if it is not known."""
+    logger: str = ""
+    """Name of the logger; empty if it was printed."""
+    step: int | None = None
+    """The step that the process was in; `None` outside of any."""
+    phase: str = ""
+    """The innermost phase that it was in; empty outside of any."""
+    trace_id: str = ""
+    """Trace of the span that was open, 32 hex digits."""
+    span_id: str = ""
+    """The span that was open, 16 hex digits."""
+    repeated: int = 1
+    """How often the line came in a row."""
+    cut: int = 0
+    """Number of characters that were cut from its end."""
+    left_out: int = 0
+    """If above 0, it stands for so many lines that were left out here, as there were too many."""
+    attributes: dict[str, AttributeValue] = {}
+    """OpenTelemetry's `exception.*`, `code.*` and `thread.*`, as far as they are known."""
+
+
 class SpanEvent(msgspec.Struct, frozen=True):
     """An event inside a span."""
 
@@ -473,6 +522,7 @@ Item = (
     | Environment
     | Trajectory
     | Message
+    | LogRecord
 )
 """Anything that an exporter may export."""
 
@@ -509,6 +559,9 @@ def identity(item: Item) -> Identity:  # noqa: PLR0912  # a case for each kind
             return ("trajectory", item.attempt, item.step, item.rank, item.outcome, item.time_unix_nano, item.number)
         case Message():
             return ("message", item.attempt, item.step, item.trace_id, item.span_id, item.number)
+        case LogRecord():
+            place = (item.attempt, item.role, item.rank, item.host)
+            return ("log", *place, item.stream, item.number, item.time_unix_nano)
 
 
 class Identities:

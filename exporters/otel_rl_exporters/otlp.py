@@ -33,6 +33,7 @@ from opentelemetry.trace import (
 
 from otel_rl import semconv
 from otel_rl.export import Ended, Event, NotNow, Params, Refused, Row, Span, Table, Trajectory
+from otel_rl.export import LogRecord as PrintedLine
 from otel_rl.recorder.otlp.connection import connection
 from otel_rl.recorder.settings.otel_environment import batch_size, limits
 from otel_rl_exporters.otlp_gen_ai import as_operation, evaluations
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from otel_rl.recorder.settings.otel_environment import OtelLimits
     from otel_rl_exporters.otlp_sender import Sender
 
+_Sent = Row | Params | Table | Event | Ended | PrintedLine
 _LARGEST_TABLE = 1 << 17
 _SCOPE = InstrumentationScope("otel_rl", schema_url=semconv.SCHEMA_URL)
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
@@ -120,7 +122,7 @@ class OtlpLogs(_ByVariables, SignalExporter):
 
     A row is the event `rl.step.metrics` with all its values in one map, so that a collector has every
     step exactly, whatever its export interval. A table is the event `rl.table` with its rows in the body: the
-    first ones, as many as 128 KiB hold.
+    first ones, as many as 128 KiB hold. What was printed is sent as log records without a name, with `output.send`.
     """
 
     signal = "LOGS"
@@ -169,16 +171,21 @@ def readable_records(
 ) -> list[tuple[int, ReadableLogRecord]]:
     """Return the events among `items` as objects of the SDK, each with its index."""
     numbered = ((n, shown) for n, item in enumerate(items) for shown in _shown(item))
-    records = [(n, log_record(shown)) for n, shown in numbered]
-    for _, record in records:
+    records = [(n, log_record(shown), shown) for n, shown in numbered]
+    for _, record, _ in records:
         record.attributes = _bounded(record.attributes or {}, most.record_attributes, most.record_text)
-    return [(n, ReadableLogRecord(record, resource, _SCOPE)) for n, record in records]
+    return [(n, ReadableLogRecord(record, resource, _scope_of(shown))) for n, record, shown in records]
 
 
-def _shown(item: Item) -> Sequence[Row | Params | Table | Event | Ended]:
+def _shown(item: Item) -> Sequence[_Sent]:
     if isinstance(item, Trajectory):
         return evaluations(item)
-    return (item,) if isinstance(item, Row | Params | Table | Event | Ended) else ()
+    return (item,) if isinstance(item, Row | Params | Table | Event | Ended | PrintedLine) else ()
+
+
+def _scope_of(item: _Sent) -> InstrumentationScope:
+    """Return the scope of a record: of a message of logging it is the logger, as in OpenTelemetry's own handler."""
+    return _scope((item.logger, "")) if isinstance(item, PrintedLine) and item.logger else _SCOPE
 
 
 def _readable_span(span: Span, resource: Resource, most: OtelLimits) -> ReadableSpan:
@@ -231,8 +238,10 @@ def _context(trace_id: str, span_id: str) -> SpanContext:
     return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=_SAMPLED)
 
 
-def log_record(item: Row | Params | Table | Event | Ended) -> LogRecord:
+def log_record(item: _Sent) -> LogRecord:
     """Return the log event that carries `item`; it points at the span that it belongs to, if there is one."""
+    if isinstance(item, PrintedLine):
+        return _printed(item)
     name, attributes, body = _table_event(item) if isinstance(item, Table) else (*_event(item), None)
     context = None
     if isinstance(item, Row | Event) and item.trace_id and item.span_id:
@@ -244,6 +253,27 @@ def log_record(item: Row | Params | Table | Event | Ended) -> LogRecord:
         event_name=name,
         body=body,
         severity_number=SeverityNumber.INFO,
+        attributes=attributes,
+    )
+
+
+def _printed(line: PrintedLine) -> LogRecord:
+    """Return the log record of a printed line, or of a message of logging."""
+    where = {semconv.LOOP_ITERATION: line.step, semconv.RANK: line.rank}
+    named = {semconv.ROLE: line.role, semconv.HOST_NAME: line.host, semconv.PHASE: line.phase}
+    stream = line.stream if line.stream in ("stdout", "stderr") else ""
+    attributes = {name: value for name, value in where.items() if value is not None}
+    attributes |= _given(named | {semconv.LOG_IOSTREAM: stream, semconv.RUN_ATTEMPT: line.attempt}) | line.attributes
+    context = None
+    if line.trace_id and line.span_id:
+        context = set_span_in_context(NonRecordingSpan(_context(line.trace_id, line.span_id)))
+    return LogRecord(
+        timestamp=line.time_unix_nano,
+        observed_timestamp=line.time_unix_nano,
+        context=context,
+        body=f"{line.text} ({line.repeated} times)" if line.repeated > 1 else line.text,
+        severity_number=SeverityNumber(line.severity),
+        severity_text=SeverityNumber(line.severity).name if line.severity else None,
         attributes=attributes,
     )
 

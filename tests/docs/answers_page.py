@@ -13,6 +13,7 @@ from otel_rl.autopsy.doctor.examination import Examination
 from otel_rl.cli.answers import MOST_BYTES
 from otel_rl.cli.late.exported import Exported
 from otel_rl.look.insight.compare.comparison import Comparison
+from otel_rl.look.insight.printed_lines import Logs
 from otel_rl.look.insight.samples.sample import Samples
 from otel_rl.look.insight.why.answer import Why
 from otel_rl.look.mcp.lines import Lines
@@ -36,6 +37,7 @@ COMMANDS: Mapping[str, type[msgspec.Struct]] = {
     "why": Why,
     "compare": Comparison,
     "samples": Samples,
+    "logs": Logs,
     "export": Exported,
     "autopsy": Autopsy,
     "doctor": Examination,

@@ -52,6 +52,7 @@ _TITLES = {
     "traces": "Traces",
     "flops": "FLOPs",
     "hardware": "Hardware and inference servers",
+    "output": "What is printed",
     "memory": "Memory and clock of the device",
     "redact": "Secrets of your own",
 }

@@ -130,6 +130,10 @@ class _Reader:
         """Return the messages of trajectories, in the order of the steps, those of a trajectory in their order."""
         return self._lines("messages", [in_steps(steps)], "step, attempt, trace_id, span_id, number")
 
+    def logs(self, steps: Steps = None) -> Result:
+        """Return what processes printed, in the order of the times; also that of attempts whose steps were repeated."""
+        return self._lines("logs", [in_steps(steps)], "time_unix_nano, host, role, rank, number")
+
     def measurements(self, names: Names = None) -> Result:
         """Return measurements of machines, in the order of their times."""
         return self._lines("measurements", [named(["name"], names)], "time_unix_nano, place")

@@ -9,9 +9,12 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from otel_rl.recorder.agent.autopsies import Autopsies
 from otel_rl.recorder.agent.hardware.poller import Poller
 from otel_rl.recorder.agent.input.deaths import Deaths
+from otel_rl.recorder.agent.input.outputs import OutputPlace, Outputs
 from otel_rl.recorder.agent.input.source import Source
 from otel_rl.recorder.agent.loop import Loop
 from otel_rl.recorder.agent.losses import Losses
@@ -31,6 +34,7 @@ from otel_rl.recorder.agent.steps.state import Checkpoint, State, read_checkpoin
 from otel_rl.recorder.delivery.outbox import Outbox
 from otel_rl.recorder.delivery.quarantine import Quarantine
 from otel_rl.recorder.directory import agent_events
+from otel_rl.recorder.settings import otel_environment
 from otel_rl.semconv.dialect import dialect_file
 
 if TYPE_CHECKING:
@@ -97,9 +101,10 @@ def build(task: AgentTask) -> AgentParts:
     pipeline = Pipeline(manifest, saved, quarantine, everything=everything)
     instruments, poller, measurements = _measuring(task, exporters, pipeline, source)
     present = Present(directory, manifest, pipeline, measurements.gauges, of_archive=task.of_archive)
+    outputs = _outputs(task, saved)
     return AgentParts(
         *(stopped, openings, outbox, exporters, quarantine, losses, source, pipeline, poller),
-        loop=_loop(task, source, pipeline, measurements, outbox, losses, quarantine, stopped),
+        loop=_loop(task, source, pipeline, measurements, outbox, losses, quarantine, outputs, stopped),
         display=Display(instruments, pipeline, directory, quarantine, sends=manifest.sends),
         status=Status(directory, source, pipeline, exporters, openings, losses, quarantine, removed),
         present=present,
@@ -113,6 +118,7 @@ def build(task: AgentTask) -> AgentParts:
         closers=[
             # Listeners first: a sender that gets no answer keeps its records, and sends them to the next agent.
             source.stop_listening,
+            outputs.close,
             exporters.close,
             poller.stop,
             partial(instruments.shutdown, timeout_s=5),
@@ -144,16 +150,27 @@ def _loop(
     outbox: Outbox,
     losses: Losses,
     quarantine: Quarantine,
+    outputs: Outputs,
     stopped: threading.Event,
 ) -> Loop:
     only_delivers, manifest = task.once or task.of_archive, task.manifest
     return Loop(
         *(source, pipeline, measurements, outbox, losses, quarantine),
         Deaths(os.environ, stopped.is_set),
+        outputs,
         Autopsies(task.directory.path, is_on=manifest.agent.autopsy and not only_delivers),
         sends=manifest.sends,
         watches=not (only_delivers or manifest.sends),
     )
+
+
+def _outputs(task: AgentTask, saved: Checkpoint) -> Outputs:
+    """Return what follows the files that processes print into; none if this agent prints into them itself."""
+    manifest = task.manifest
+    prints = any(name in ("console", "stdout") for name, _ in manifest.exporters) or otel_environment.prints(os.environ)
+    settings = replace(manifest.agent.output, enabled=manifest.agent.output.enabled and not prints)
+    places = {file: OutputPlace(*place) for file, place in saved.outputs.items()}
+    return Outputs(settings, places, in_slurm="SLURM_JOB_ID" in os.environ)
 
 
 def _checkpoint(outbox: Outbox, quarantine: Quarantine) -> Checkpoint:

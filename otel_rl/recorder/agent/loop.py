@@ -11,15 +11,17 @@ from otel_rl.analysis import LoopTurn
 from otel_rl.recorder.agent.input.environment import Environments
 from otel_rl.recorder.agent.input.follow import forwarded
 from otel_rl.recorder.agent.repair import unencodable
-from otel_rl.recorder.agent.steps.state import Checkpoint
+from otel_rl.recorder.agent.steps.state import Checkpoint, Journal
 from otel_rl.recorder.errors.sinks import log_of
-from otel_rl.recorder.journal.record_events import Revived
+from otel_rl.recorder.journal.record_events import Lost, Revived
+from otel_rl.recorder.journal.records import Finished, Started
 
 if TYPE_CHECKING:
     from otel_rl.export import Item
     from otel_rl.recorder.agent.autopsies import Autopsies
     from otel_rl.recorder.agent.input.deaths import Deaths
     from otel_rl.recorder.agent.input.follow import NewRecord
+    from otel_rl.recorder.agent.input.outputs import Outputs
     from otel_rl.recorder.agent.input.source import Source
     from otel_rl.recorder.agent.losses import Losses
     from otel_rl.recorder.agent.output.measurements import Measurements
@@ -61,13 +63,14 @@ class Loop:
         losses: Losses,
         quarantine: Quarantine,
         deaths: Deaths,
+        outputs: Outputs,
         autopsies: Autopsies,
         *,
         sends: bool,
         watches: bool,
     ) -> None:
         self._source, self._pipeline, self._measurements, self._watches = source, pipeline, measurements, watches
-        self._deaths, self._autopsies = deaths, autopsies
+        self._deaths, self._outputs, self._autopsies = deaths, outputs, autopsies
         self._outbox, self._losses, self._quarantine, self._sends = outbox, losses, quarantine, sends
         self._environments = Environments()
         self._encode = msgspec.msgpack.Encoder().encode
@@ -92,7 +95,7 @@ class Loop:
             now: Unix nanoseconds.
             near_end: If true, the agent ends soon.
         """
-        records, is_all = self._read(now)
+        records, is_all = self._read(now, near_end=near_end)
         made = self._apply(records, is_all=is_all)
         near_end |= self.is_over
         if is_all and self._watches:  # otherwise a process may be elsewhere by now
@@ -115,16 +118,37 @@ class Loop:
                     finished[name] = self._outbox.end
         return finished
 
-    def _read(self, now: int) -> tuple[list[NewRecord], bool]:
+    def _read(self, now: int, *, near_end: bool) -> tuple[list[NewRecord], bool]:
         """Return the new records of all journals, and whether there are no more."""
         with self._quarantine.guard("reading of journals", "journals"):
             self._source.find_new()
             if self._has_room:
                 journals = self._pipeline.reducer.state.journals
                 self._deaths.watch(journals)
+                self._outputs.watch(journals)
+                if near_end:
+                    self._outputs.settle()
+                printed = self._outputs.take()
                 records = [*self._deaths.explained(self._source.read(_READ_AT_ONCE, now), journals)]
-                return records, not self._source.follower.has_more
+                begun = {name: Journal(record) for name, record in records if isinstance(record, Started)}
+                if begun:  # it may have ended already
+                    self._outputs.watch(journals | begun)
+                return self._with_printed(records, printed), not self._source.follower.has_more
         return [], False
+
+    def _with_printed(self, records: list[NewRecord], printed: list[NewRecord]) -> list[NewRecord]:
+        """Return new records with the lines that were printed up to then; the end of a process comes behind its lines.
+
+        The lines were taken before the journals were read, and follow their records: a message of logging, which a
+        handler then prints, is in a journal first.
+        """
+        last = {record.journal: place for place, record in enumerate(records)}
+        ends = [place for place in last.values() if isinstance(records[place].record, Lost | Finished)]
+        if ends:
+            self._outputs.settle()
+            printed = [*printed, *self._outputs.take()]
+        behind = [records[place] for place in ends]
+        return [*(record for record in records if record not in behind), *printed, *behind] if printed else records
 
     def _apply(self, records: list[NewRecord], *, is_all: bool) -> Reduced:
         """Apply records to the steps; return what they complete, with the items that other programs sent."""
@@ -183,7 +207,7 @@ class Loop:
         lost = self._losses.lost
         state = self._pipeline.reducer.state
         analyses = self._pipeline.analyses.snapshots()
-        checkpoint = Checkpoint(self._source.follower.positions, state, lost, analyses)
+        checkpoint = Checkpoint(self._source.follower.positions, state, lost, analyses, dict(self._outputs.places))
         saved = self._encode(checkpoint)
         # A batch holds 64 MiB. An open step that has more would make each later checkpoint fail too
         # (faults/test_large_steps.py).

@@ -15,6 +15,7 @@ from otel_rl.export import (
     Environment,
     Event,
     Hang,
+    LogRecord,
     Machine,
     Message,
     Params,
@@ -72,11 +73,14 @@ class ArchiveTable(NamedTuple):
     columns: tuple[Column, ...]
     sealed_items: int = 1024  # items of a sealed file: few files are read fast, and memory holds them until then
     states_steps: bool = False  # whether files state their steps: those of other steps are not read, as they are large
+    stays: bool = False  # whether lines of steps that a later attempt repeats stay: they say why the earlier one died
 
     @property
     def history(self) -> Literal["step", "trace", ""]:
         """How a line is part of the history of a run: by its attempt and step, by the trace of a step, or always."""
         names = {column.name: column for column in self.columns}
+        if self.stays:
+            return ""
         if {"attempt", "step"} <= {*names} and not names["step"].can_be_null:
             return "step"
         return "trace" if {"step", "trace_id"} <= {*names} else ""
@@ -257,6 +261,34 @@ MESSAGES = ArchiveTable(
     sealed_items=_MANY,
     states_steps=True,
 )
+LOGS = ArchiveTable(
+    "logs",
+    "a line that a process printed, or a message of its logging",
+    "printed lines and messages of logging",
+    LogRecord,
+    (
+        _ATTEMPT,
+        _TIME._replace(brief="when it was printed or, of a file, read, in nanoseconds since 1970"),
+        _ROLE,
+        _MAYBE_RANK,
+        Column("host", "text", "name of its machine"),
+        Column("number", "int64", "its place among the lines of its process, from 0", encoding=_DELTA),
+        Column("stream", "text", "stdout, stderr, output (one file for both) or logging"),
+        Column("severity", "int64", "OpenTelemetry's severity number; 0 if it is not known"),
+        Column("logger", "text", "name of the logger; empty if it was printed"),
+        _MAYBE_STEP,
+        Column("phase", "text", "the innermost phase that the process was in; empty outside of any"),
+        _TRACE,
+        _SPAN,
+        Column("repeated", "int64", "how often it came in a row"),
+        Column("cut", "int64", "number of characters that were cut"),
+        Column("left_out", "int64", "number of lines that were left out here, if it stands for them"),
+        Column("text", "id", "the text, without secrets"),
+        _ATTRIBUTES._replace(brief="exception, place in the code and thread, as JSON"),
+    ),
+    sealed_items=_MANY,
+    stays=True,
+)
 EVENTS = ArchiveTable(
     "events",
     "an event, such as a checkpoint or a lost process",
@@ -369,7 +401,7 @@ TEXTS = ArchiveTable(
 )
 TABLES = (
     *(ROWS, STEPS, SPANS, TRAJECTORIES, EVENTS, MEASUREMENTS, PARAMETERS),
-    *(ATTEMPTS, HANGS, ENDS, ENVIRONMENT, TEXTS, MESSAGES),
+    *(ATTEMPTS, HANGS, ENDS, ENVIRONMENT, TEXTS, MESSAGES, LOGS),
 )
 """All tables of an archive."""
 KINDS: dict[type[msgspec.Struct], tuple[ArchiveTable, ...]] = {

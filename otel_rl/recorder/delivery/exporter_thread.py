@@ -44,7 +44,7 @@ class ExporterThread(threading.Thread):
     backend asks for, or one that doubles from 0.25 s to 30 s (± 25 %). After five failures in a row, except `NotNow`,
     the exporter is rebuilt. The cursor moves when the items are durable at the backend. An item that cannot be exported
     is put into the quarantine. A backend whose data is gone gets everything again that the outbox has. An exporter that
-    does not ask for everything gets of each row what `usual` returns.
+    does not ask for everything gets of each row what `usual` returns, and what was printed only with `logs`.
     """
 
     def __init__(
@@ -56,6 +56,8 @@ class ExporterThread(threading.Thread):
         outbox: OutboxView,
         cursors: Path,
         usual: Callable[[Row], Row] | None = None,
+        *,
+        logs: bool = False,
     ) -> None:
         # A daemon: an exporter that never returns must not keep the agent, or the trainer, from ending
         # (faults/test_collectors.py).
@@ -71,7 +73,7 @@ class ExporterThread(threading.Thread):
         self._quarantine = Quarantine(cursors.parent / "quarantine.jsonl")
         self._failures = failures = Failures(name)
         self._handover = Handover(partial(factory, run, **options), self._size, self._set_aside, failures.note)
-        wants = (lambda item: item) if self.everything else partial(sampled, usual=usual)
+        wants = (lambda item: item) if self.everything else partial(sampled, usual=usual, logs=logs)
         self.progress = OutboxProgress(outbox, cursors / self.cursor, self._handover, failures, wants)
         self._complete_at = self._safe_at = self._looked_at = time.monotonic()
         self._began_call: float | None = None  # the start of a call that has not returned

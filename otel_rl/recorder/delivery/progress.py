@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.export import Ended, Row, Span, Trajectory
+from otel_rl.export import Ended, LogRecord, Row, Span, Trajectory
 from otel_rl.recorder.delivery.handover import Offer
 from otel_rl.recorder.delivery.outbox import ItemPosition
 from otel_rl.recorder.delivery.outbox_reader import OutboxReader
@@ -169,8 +169,13 @@ def cursor_file(exporter: str) -> str:
     return f"{exporter.replace(':', '.')}.json"
 
 
-def sampled(item: Item, usual: Callable[[Row], Row] | None) -> Item | None:
-    """Return an item as exporters get it that do not ask for everything; `None` for what trace sampling left out."""
+def sampled(item: Item, usual: Callable[[Row], Row] | None, *, logs: bool = False) -> Item | None:
+    """Return an item as exporters get it that do not ask for everything.
+
+    It is `None` for what trace sampling left out, and for what was printed unless it is to be sent (`logs`).
+    """
     if isinstance(item, Span | Trajectory) and not item.sampled:
+        return None
+    if isinstance(item, LogRecord) and not logs:
         return None
     return usual(item) if usual is not None and isinstance(item, Row) else item

@@ -127,6 +127,8 @@ class Started(Record, tag=0):
     page_size: Annotated[int, Meta(ge=1, lt=1 << 31)]
     time: Time
     visible_devices: str | None = None
+    outputs: Annotated[list[tuple[Index, Size, Size, Size, Name]], Meta(max_length=2)] = []
+    """Of standard output and error that are files: number, device, inode, size at the start, and path."""
 
 
 class StepStarted(Record, tag=1):
@@ -420,6 +422,29 @@ class Wrote(Record, tag=17):
             counts = (lists | {len(message.pieces)}) - {0}
             if len(counts) > 1 or counts - {int(count) for count in counts}:
                 raise ValueError(f"invalid numbers {sorted(counts)} of tokens, their lists and texts: must be equal")
+
+
+class Printed(Record, tag=18):
+    """A line that the process printed, or a message of Python's logging: without secrets, and cut.
+
+    It is no sign of progress: a process that hangs may print that it waits.
+    """
+
+    time: Time
+    stream: Name  # a name of `otel_rl.export.STREAMS`
+    text: Annotated[str, Meta(max_length=LONGEST_TEXT)]
+    severity: Annotated[int, Meta(ge=0, le=24)] = 0  # OpenTelemetry's number; 0 if it is not known
+    logger: Name = ""
+    repeated: Size = 1
+    cut: Size = 0  # characters that were cut
+    left_out: Size = 0  # lines that were left out before the next one, if this stands for them
+    attributes: Attributes = {}
+    trace_id: TraceId = b""
+    span_id: SpanId = 0
+    is_shared: bool = False  # whether several processes write to the file, and this one may not be the writer
+
+    def _check(self) -> None:
+        _check_trace_id(self.trace_id)
 
 
 class Finished(Record, tag=9):

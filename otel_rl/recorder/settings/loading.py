@@ -53,10 +53,12 @@ _OTHER_VARIABLES = (
     SECRET_OPTIONS_VARIABLE,
     PARENT_VARIABLE,
 )
-_VARIABLES = {"id": "OTEL_RL_RUN_ID", "hardware.enabled": "OTEL_RL_HARDWARE"}
+_VARIABLES = {"id": "OTEL_RL_RUN_ID", "hardware.enabled": "OTEL_RL_HARDWARE", "output.enabled": "OTEL_RL_OUTPUT"}
 """The variables that are not called like their setting."""
-_COMMON = {"hardware": "interval", "memory": "peaks"}
+_COMMON = {"hardware": "interval", "output": "tee", "memory": "peaks"}
 """The field that an example of a group has, if it is not the first one."""
+_SWITCHES = {"hardware": ("enabled",), "output": ("enabled", "tee")}
+"""The fields that a truth value in place of a group sets."""
 _KEYWORD, _ENVIRONMENT, _LAUNCHER = "keyword", "environment", "launcher"
 
 
@@ -207,11 +209,11 @@ def _of_group(group: str, value: object, source: str) -> Mapping[str, object]:
         return {}
     if isinstance(value, GROUPS[group]):
         return msgspec.structs.asdict(value)
-    if group == "hardware" and isinstance(value, bool):
-        return {"enabled": value}
+    if group in _SWITCHES and isinstance(value, bool):
+        return dict.fromkeys(_SWITCHES[group], value)
     label = label_of(group, value, source)
     if not isinstance(value, Mapping):
-        example = f"{{'{_COMMON.get(group, fields[0])}': …}}{' or false' if group == 'hardware' else ''}"
+        example = f"{{'{_COMMON.get(group, fields[0])}': …}}{' or false' if group in _SWITCHES else ''}"
         raise SettingsError(f"invalid {label}: must be a mapping such as {example}")
     try:
         values = {str.__str__(key) if isinstance(key, str) else shown(key): member for key, member in value.items()}

@@ -15,6 +15,8 @@ from otel_rl.recorder.settings.given import Convert, ExporterSpec
 
 INSTRUMENT_VARIABLE, CAPTURE_VARIABLE = "OTEL_RL_INSTRUMENT", "OTEL_RL_CAPTURE"
 """Frameworks that a process instruments, and trackers that it captures, from its start."""
+TEE_VARIABLE = "OTEL_RL_OUTPUT_TEE"
+"""The variable of `output.tee`."""
 SECRET_OPTIONS_VARIABLE = "OTEL_RL_SECRET_OPTIONS"
 """The variable of the agent: a JSON object with the secret options by path, such as `wandb/settings/api_key`."""
 
@@ -137,6 +139,21 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
+class PrintedOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """What processes print: it stays in the directory of the run, unless it is sent."""
+
+    enabled: bool = True
+    """If true, printed lines are recorded, where standard output and error are files. `output=False` sets only this."""
+    tee: bool = False
+    """If true, they are also recorded where they are a terminal or a pipe. `output=True` sets this."""
+    logging: bool = True  # if true, messages of Python's logging are recorded, with their severity
+    send: bool = False  # if true, exporters of OpenTelemetry's logs send them
+    per_second: PositiveInt = 1000  # lines of a process and second that are kept, on average over ten seconds
+    limit: PositiveInt = 64 << 20
+    """Characters of a process that are kept of each stream. The first and the last lines, and errors, are always kept.
+    """
+
+
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """The measurements on the device of the trainer: its clock and its allocator."""
 
@@ -194,6 +211,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     traces: Traces = Traces()
     flops: Flops = Flops()
     hardware: Hardware = Hardware()
+    output: PrintedOutput = PrintedOutput()
     redact: Redact = Redact()
 
 
@@ -248,7 +266,7 @@ class GivenIdSettings(Settings, frozen=True, kw_only=True):
 
 GROUPS: dict[str, type[msgspec.Struct]] = {
     group.__name__.lower(): group for group in (Rows, Traces, Flops, Hardware, Memory, Redact)
-}
+} | {"output": PrintedOutput}
 FOR_OPERATORS = (
     *("agent", "strict", "quiet", "insecure", "share", "set_global", "dialect", "memory", "redact"),
     *("local_dir", "local_world_size", "idle_timeout", "journal_limit", "archive_limit"),

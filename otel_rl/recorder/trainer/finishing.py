@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from otel_rl.recorder.journal.ending import Ending
     from otel_rl.recorder.trainer.opening import Unrecorded
+    from otel_rl.recorder.trainer.printed import PrintedLines
     from otel_rl.recorder.trainer.session import Session
     from otel_rl.recorder.trainer.step import Steps
 
@@ -62,13 +63,14 @@ class RunEnd:
 
     Attributes:
         is_over: If true, the last record of the run is in the journal.
+        printed: What records the lines that are printed until then.
     """
 
     when_over: Callable[[], object] = bool
     """Called then."""
 
-    def __init__(self, steps: Steps, session: Session | Unrecorded) -> None:
-        self._steps, self._recorder, self._session = steps, steps.recorder, session
+    def __init__(self, steps: Steps, session: Session | Unrecorded, printed: PrintedLines) -> None:
+        self._steps, self._recorder, self._session, self.printed = steps, steps.recorder, session, printed
         self._lock = threading.RLock()  # a signal handler that interrupts `finish` may call it
         self._finished: Finished | None = None
         self.is_over = self._is_written = self._has_end_file = self._is_exiting = False
@@ -163,6 +165,7 @@ class RunEnd:
         if self._finished is None:
             self._end_spans(error)
             recorder.devices.wait(arrival_s)
+            self.printed.close()
             self._finished = Finished(recorder.clock.now(), *ending)
         # Refuses other threads before the last record; what one of them is just writing may still come behind it
         # (faults/test_liveness.py).

@@ -23,6 +23,7 @@ from otel_rl.recorder.journal.sink import UNOPENED
 from otel_rl.recorder.settings.settings import Memory
 from otel_rl.recorder.trainer.current import end_with_process, forget_ended, open_runs
 from otel_rl.recorder.trainer.finishing import Delivery, RunEnd
+from otel_rl.recorder.trainer.printed import PrintedLines
 from otel_rl.recorder.trainer.spans import JournaledSpan
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class FirstRecord:
             return
         run._session = run._recorder._session = session
         run._recorder._journal = session.journal
-        run._end = RunEnd(run._steps, session)
+        run._end = RunEnd(run._steps, session, PrintedLines(run._recorder, session.settings.output))
         run._end.when_over = forget_ended
         end_with_process(os.getpid())
 
@@ -111,7 +112,7 @@ def _leave_to_parent(run: Run) -> None:
     while isinstance(span, JournaledSpan):  # they are the parents of the child's phases, and end in the parent
         span._ended = True
         span = trace.get_current_span(span._outer)
-    run._end = _NoEnd(steps, run._session)
+    run._end = _NoEnd(steps, run._session, run._end.printed)
 
 
 # A forked child has the same mapped segment, and would write over the records of its parent

@@ -46,6 +46,7 @@ from otel_rl.recorder.trainer.finishing import PATIENCE_S, Delivery, RunEnd
 from otel_rl.recorder.trainer.habits import WithHabits
 from otel_rl.recorder.trainer.no_span import NoSpan
 from otel_rl.recorder.trainer.phase import Phase
+from otel_rl.recorder.trainer.printed import PrintedLines
 from otel_rl.recorder.trainer.propagation import carrier
 from otel_rl.recorder.trainer.reactions import Reactions
 from otel_rl.recorder.trainer.recorder import Recorder
@@ -96,7 +97,7 @@ class Run(WithHabits):
         self._began = self._recorder.clock.now()
         self._steps = Steps(self._recorder)
         self._no_span = NoSpan(self._steps)
-        self._end = RunEnd(self._steps, session)
+        self._end = RunEnd(self._steps, session, PrintedLines(self._recorder, session.settings.output))
         self.tracer_provider: trace.TracerProvider = (
             RunTracerProvider(self._steps) if spans else trace.NoOpTracerProvider()
         )

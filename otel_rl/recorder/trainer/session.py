@@ -34,6 +34,7 @@ from otel_rl.recorder.journal.writer import Writer
 from otel_rl.recorder.settings import otel_environment
 from otel_rl.recorder.settings.joining import WORKER
 from otel_rl.recorder.trainer.manifest import manifest_of, own_exporters, warn_of_unserved, with_a_head
+from otel_rl.recorder.trainer.printed import output_files
 from otel_rl.recorder.trainer.questions import Questions
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class Session:
             page_size=PAGE_SIZE,
             time=time.time_ns(),
             visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+            outputs=output_files(),
         )
 
     def give_up(self) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Never
 
-    from otel_rl.recorder.settings.settings import Flops, Hardware, Rows, Traces
+    from otel_rl.recorder.settings.settings import Flops, Hardware, PrintedOutput, Rows, Traces
 
 
 _FIX = "finish() it first, or record runs that go on at once in a process each"
@@ -50,14 +50,15 @@ def init(
     traces: Mapping[str, object] | Traces | None = None,
     flops: Mapping[str, object] | Flops | None = None,
     hardware: Mapping[str, object] | Hardware | bool | None = None,
+    output: Mapping[str, object] | PrintedOutput | bool | None = None,
     **others: object,
 ) -> Run:
     """Begin to record this process as one rank of a run.
 
     Each keyword can also be given in the environment (`OTEL_RL_RANK`, `OTEL_RL_ROWS_EVERY`) and in a settings file; a
-    keyword wins. A group (`rows`, `traces`, `flops`, `hardware`) is a mapping of the settings that differ from those
-    places, or a struct of `otel_rl.recorder.settings.settings`, which sets all of its fields. A second call returns the
-    run that is being recorded, if it gives the same keywords or none.
+    keyword wins. A group (`rows`, `traces`, `flops`, `hardware`, `output`) is a mapping of the settings that differ
+    from those places, or a struct of `otel_rl.recorder.settings.settings`, which sets all of its fields. A second call
+    returns the run that is being recorded, if it gives the same keywords or none.
 
     Args:
         project: Name by which trackers group runs; by default the script's.
@@ -79,6 +80,7 @@ def init(
         traces: Trace sampling: `ratio` (of steps, 0 to 1).
         flops: For FLOP/s and MFU: `parameters` of the model, FLOPs `per_token`, `peak` FLOP/s of a device.
         hardware: Hardware poller: `interval` (seconds), `pcie`, `engines` (URLs); or `False`.
+        output: What the process prints: `True` records it from a terminal or a pipe too, `False` not at all.
         others: Any other setting of the reference by its name, such as `strict=True` or `quiet=True`. Operators set
             these in the environment.
 

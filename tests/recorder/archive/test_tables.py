@@ -9,7 +9,7 @@ import pytest
 from arro3.io import read_parquet
 from msgspec.structs import fields
 
-from otel_rl.export import Hang, Message
+from otel_rl.export import Hang, LogRecord, Message
 from otel_rl.recorder.archive import files
 from otel_rl.recorder.archive.columns import from_parquet, to_parquet
 from otel_rl.recorder.archive.kept import kept
@@ -20,6 +20,7 @@ from tests.recorder.archive.test_checked_in import items
 SCHEMA = Path(__file__).parents[2] / "data" / "archive" / "schema.json"
 HANG = Hang(0, "", 0, "host", 7, 1, "generate", "", 1, 61, "hung", "process", culprits=("rank 1",))
 MESSAGE = Message(0, 3, 4, "", 0, "0" * 32, "0" * 16, 0, "user", text="2+2=")
+LOG = LogRecord(0, 4, "", 0, "node1", 0, "stderr", "CUDA error", attributes={"thread.name": "MainThread"})
 
 
 def schemas(place: Path) -> dict[str, list[str]]:
@@ -36,7 +37,7 @@ def schemas(place: Path) -> dict[str, list[str]]:
 def test_the_schema_of_the_files(tmp_path: Path) -> None:
     """Programs of users read the files: columns keep their name, place and type, and new ones come last."""
     writer = ArchiveWriter(tmp_path, 1 << 60)
-    for item in [*items(), HANG, MESSAGE]:
+    for item in [*items(), HANG, MESSAGE, LOG]:
         writer.add(item)
     writer.save(seals=True)
 

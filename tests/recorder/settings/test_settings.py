@@ -104,9 +104,10 @@ def test_every_setting_has_a_variable() -> None:
     """Each setting can be given in the environment, under its own name and that of its group."""
     plain = set(Settings.__struct_fields__) - set(GROUPS)
     grouped = {f"{name}_{field}" for name, group in GROUPS.items() for field in group.__struct_fields__}
-    variables = {f"OTEL_RL_{name.upper()}" for name in (plain | grouped) - {"id", "hardware_enabled"}}
+    variables = {f"OTEL_RL_{name.upper()}" for name in (plain | grouped) - {"id", "hardware_enabled", "output_enabled"}}
+    named = {"OTEL_RL_RUN_ID", "OTEL_RL_HARDWARE", "OTEL_RL_OUTPUT"}
 
-    assert {one.variable for one in known_settings().values()} == variables | {"OTEL_RL_RUN_ID", "OTEL_RL_HARDWARE"}
+    assert {one.variable for one in known_settings().values()} == variables | named
 
 
 def test_keywords() -> None:
@@ -114,7 +115,7 @@ def test_keywords() -> None:
     keywords = [one.name for one in inspect.signature(otel_rl.init).parameters.values() if one.kind is one.KEYWORD_ONLY]
 
     assert set(keywords) == {*Settings.__struct_fields__, "config"} - set(FOR_OPERATORS)
-    assert len(keywords) == 16
+    assert len(keywords) == 17
 
 
 def test_the_other_settings_are_keywords_too(tmp_path: Path) -> None:

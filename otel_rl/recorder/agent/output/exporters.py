@@ -67,6 +67,7 @@ class Exporters:
                 *(name, factories.get(name) or plugins.find_exporter(name), options),
                 *(run, outbox, directory.cursors),
                 usual=without_phase_memory if is_usual else None,
+                logs=manifest.agent.output.send,
             )
             for name, options in manifest.exporters
         ]

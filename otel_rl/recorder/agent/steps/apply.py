@@ -17,6 +17,7 @@ from otel_rl.export import Params
 from otel_rl.recorder.agent.steps import assemble, boundaries
 from otel_rl.recorder.agent.steps.bounds import Bounds
 from otel_rl.recorder.agent.steps.contribution import Contribution
+from otel_rl.recorder.agent.steps.printing import Printing
 from otel_rl.recorder.agent.steps.state import Timed, is_remote, is_rollout
 from otel_rl.recorder.convert.known_names import OTHER
 from otel_rl.recorder.journal.records import (
@@ -31,6 +32,7 @@ from otel_rl.recorder.journal.records import (
     Logged,
     Observed,
     OnDevice,
+    Printed,
     Record,
     Refusals,
     SpanEnded,
@@ -66,6 +68,7 @@ class Applier:
         bounds: The limits of what the state holds.
         methods: The method for each kind of record; the other kinds are for analyses alone.
         messages: The messages of trajectories that wait for their step.
+        printing: The log records of what is printed.
         phases: Phases that ended since they were last popped, for the instruments.
     """
 
@@ -83,6 +86,7 @@ class Applier:
         self.phases: list[Span] = []
         self.bounds = Bounds(state)
         self.messages = messages
+        self.printing = Printing()
         self.methods: dict[type[Record], Callable[[str, Journal, Any], Sequence[Item]]] = {
             StepStarted: self.begin_step,
             StepEnded: self.end_step,
@@ -94,6 +98,7 @@ class Applier:
             Consumed: self._consume,
             Wrote: self._hold_messages,
             OnDevice: self._await_device,
+            Printed: self.printing.items,
             DeviceTimed: self._time_on_device,
             DeviceSeen: self._see_device,
             Happened: self._report,

@@ -26,7 +26,7 @@ from otel_rl.recorder.agent.steps.state import State, is_remote, stand_in
 from otel_rl.recorder.agent.steps.step_set import StepSet
 from otel_rl.recorder.delivery.quarantine import Quarantine
 from otel_rl.recorder.journal.record_events import Lost, Revived
-from otel_rl.recorder.journal.records import DeviceSeen, Finished, Started
+from otel_rl.recorder.journal.records import DeviceSeen, Finished, Printed, Started
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -176,8 +176,8 @@ class Reducer:
         if known is None:  # its first record is damaged; the journal's name identifies the process
             known = self._begin(name, stand_in(self._run_id, name, record))
         resumed: list[Item] = []
-        # A `Lost` is this agent's own conclusion: it must not count as a sign of life of the process.
-        if not isinstance(record, Lost):
+        # Neither an agent's own conclusion nor a line that a stuck process prints each minute is a sign of life.
+        if not isinstance(record, Lost | Printed):
             resumed = self._ends.note_life(name, known, record)
             self._closing.active[name] = self._applier.now
             self._attempts.see(name, known, getattr(record, "time", 0))

@@ -153,6 +153,7 @@ class Journal(msgspec.Struct):
     left: list[SpanStarted] = []  # the last spans that it had open when it died
     dropped: dict[str, int] = {}  # the trajectories that it dropped by reason, since it began a step or trained on some
     dropped_at: int = 0  # when it dropped some last
+    printed: int = 0  # the number of lines that it printed
 
     @property
     def phase_now(self) -> str:
@@ -270,6 +271,7 @@ class Checkpoint(msgspec.Struct):
     state: State
     lost: dict[str, int] = {}
     analyses: dict[str, msgspec.Raw] = {}  # the part of each analysis, by name
+    outputs: dict[str, tuple[int, str]] = {}  # the offset and the path of each file that processes print into
 
 
 class _EarlierState(msgspec.Struct):

@@ -1,0 +1,194 @@
+"""What this process prints and logs, as records: its standard streams, and Python's logging.
+
+The agent reads the files that standard output and error go to, which costs the trainer nothing. A terminal or a pipe
+cannot be read from outside, so the streams themselves are followed, where the settings ask for it. Nothing here raises,
+waits, or changes what reaches the streams.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import trace
+
+from otel_rl import semconv
+from otel_rl.recorder.convert.printed import LONGEST_LINE, Assembler, Transcript
+from otel_rl.recorder.interrupts import let_pass
+from otel_rl.recorder.journal.records import Printed
+from otel_rl.recorder.secrets import redacted, redacted_start
+from otel_rl.recorder.trainer.spans import JournaledSpan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_rl.recorder.convert.printed import Line
+    from otel_rl.recorder.settings.settings import PrintedOutput
+    from otel_rl.recorder.trainer.recorder import Recorder
+
+_STREAMS = {"stdout": 1, "stderr": 2}
+_SEVERITIES = ((logging.CRITICAL, 21), (logging.ERROR, 17), (logging.WARNING, 13), (logging.INFO, 9))
+"""OpenTelemetry's number of each level of logging; records below INFO are not kept."""
+_OWN = "otel_rl"
+
+
+def output_files() -> list[tuple[int, int, int, int, str]]:
+    """Return the number, device, inode, size and path of standard output and error, as far as they are files."""
+    files = []
+    for number in _STREAMS.values():
+        with suppress(OSError):  # it is closed
+            status = os.fstat(number)
+            if stat.S_ISREG(status.st_mode):
+                path = Path(f"/proc/self/fd/{number}")
+                files.append((number, status.st_dev, status.st_ino, status.st_size, str(path.readlink())))
+    return files
+
+
+class PrintedLines:
+    """Records what this process prints and logs, until `close`.
+
+    Args:
+        recorder: What it writes with.
+        output: What is wanted.
+    """
+
+    def __init__(self, recorder: Recorder, output: PrintedOutput) -> None:
+        self._recorder, self._output, self._pid = recorder, output, os.getpid()
+        self._busy = threading.local()
+        self._transcripts: dict[str, Transcript] = {}
+        self._open: dict[tuple[str, int], Assembler] = {}
+        self._undo: list[Callable[[], None]] = []
+        if not output.enabled:
+            return
+        files = {number for number, *_ in output_files()}
+        for name, number in _STREAMS.items():
+            if output.tee and number not in files:
+                self._follow(name, getattr(sys, name))
+        if output.logging:
+            self._follow_logging()
+
+    def close(self) -> None:
+        """Record what has been held back, and leave the streams as they were; a second call is harmless."""
+        if os.getpid() != self._pid:
+            return  # a forked child, whose parent prints it
+        for undo in self._undo:
+            undo()
+        self._undo = []
+        for (name, _), assembler in [*self._open.items()]:
+            if assembler.has_open:
+                self._keep(name, [assembler.end()])
+        self._open = {}
+        for name, transcript in self._transcripts.items():
+            self._write(name, transcript.end())
+        self._transcripts = {}
+
+    def _follow(self, name: str, stream: Any) -> None:
+        """Follow a stream by an attribute `write` of its object, which stays the same object for everybody."""
+        original = getattr(stream, "write", None)
+        if original is None:
+            return
+
+        def write(text: str, *args: object) -> object:
+            written = original(text, *args)
+            self._guarded(self._take, name, text)
+            return written
+
+        try:
+            stream.write = write
+        except AttributeError:  # an object without attributes of its own: it stays as it is
+            return
+        self._transcripts[name] = Transcript(self._output.per_second, self._output.limit)
+
+        def undo() -> None:
+            if vars(stream).get("write") is write:
+                del stream.write
+
+        self._undo.append(undo)
+
+    def _follow_logging(self) -> None:
+        """Follow all loggers where they call their handlers, so that no configuration of handlers changes anything."""
+        original = logging.Logger.callHandlers
+
+        def call_handlers(self_: logging.Logger, record: logging.LogRecord) -> None:
+            # Before the handlers: the agent knows a printed message again by the record that it has already.
+            self._guarded(self._take_message, record)
+            original(self_, record)
+
+        def undo() -> None:
+            if logging.Logger.callHandlers is call_handlers:
+                logging.Logger.callHandlers = original  # type: ignore[method-assign]
+
+        logging.Logger.callHandlers = call_handlers  # type: ignore[method-assign, assignment]
+        self._undo.append(undo)
+
+    def _guarded(self, take: Callable[..., None], *arguments: object) -> None:
+        """Take what was printed, once: what is printed meanwhile in this thread is otel-rl's own."""
+        if not self._undo or getattr(self._busy, "is_so", False) or os.getpid() != self._pid:
+            return
+        self._busy.is_so = True
+        try:
+            take(*arguments)
+        except Exception as error:  # texts and records are any objects
+            let_pass(error)
+        finally:
+            self._busy.is_so = False
+
+    def _take(self, name: str, text: str) -> None:
+        key = name, threading.get_ident()  # `print` writes a line in two pieces: those of other threads come between
+        if (assembler := self._open.get(key)) is None:
+            assembler = self._open[key] = Assembler()
+        if lines := assembler.add(text):
+            self._keep(name, lines)
+            if not assembler.has_open:
+                del self._open[key]
+
+    def _keep(self, name: str, lines: list[Line]) -> None:
+        if name in self._transcripts:
+            self._write(name, self._transcripts[name].add(lines, time.monotonic()))
+
+    def _write(self, name: str, lines: list[Line]) -> None:
+        for line in lines:
+            self._record(
+                stream=name, text=redacted(line.text), repeated=line.repeated, cut=line.cut, left_out=line.left_out
+            )
+
+    def _take_message(self, record: logging.LogRecord) -> None:
+        severity = next((number for level, number in _SEVERITIES if record.levelno >= level), 0)
+        if not severity or record.name.partition(".")[0] == _OWN:
+            return
+        attributes: dict[str, Any] = {
+            semconv.CODE_FILE_PATH: record.pathname,
+            semconv.CODE_LINE_NUMBER: record.lineno,
+            semconv.CODE_FUNCTION_NAME: record.funcName or "",
+            semconv.THREAD_NAME: record.threadName or "",
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            attributes |= {
+                semconv.EXCEPTION_TYPE: type(error).__qualname__,
+                semconv.EXCEPTION_MESSAGE: redacted_start(str(error), LONGEST_LINE),
+                semconv.EXCEPTION_STACKTRACE: redacted_start(
+                    logging.Formatter().formatException(record.exc_info), LONGEST_LINE
+                ),
+            }
+        text = record.getMessage()
+        self._record(
+            stream="logging",
+            text=redacted_start(text, LONGEST_LINE),
+            cut=max(0, len(text) - LONGEST_LINE),
+            severity=severity,
+            logger=redacted(record.name),
+            attributes=attributes,
+        )
+
+    def _record(self, **fields: Any) -> None:
+        span = trace.get_current_span()
+        ids = (span._trace_id, span._span_id) if isinstance(span, JournaledSpan) else (b"", 0)
+        self._recorder.write(Printed(self._recorder.clock.now(), **fields, trace_id=ids[0], span_id=ids[1]))

@@ -1,0 +1,118 @@
+"""Printed text as lines: what a terminal shows, repeats, bars, and limits."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_rl.recorder.convert.printed import LONGEST_LINE, Assembler, Line, Transcript, as_shown
+
+LINES = st.lists(st.text(st.characters(blacklist_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=30), max_size=20)
+
+
+def texts(lines: list[Line]) -> list[str]:
+    return [line.text for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("plain", "plain"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        ("  0%|    |\r 50%|##  |\r100%|####|", "100%|####|"),
+        ("long text\rshort", "shorttext"),
+        ("long text\r\x1b[2Kshort", "short"),
+        ("bell\x07 and nul\x00", "bell and nul"),
+        ("a\tb", "a\tb"),
+        ("unfinished \x1b[3", "unfinished "),
+        ("日本語 ✓", "日本語 ✓"),
+    ],
+)
+def test_what_a_terminal_shows(written: str, shown: str) -> None:
+    """Escape sequences are gone, and a carriage return writes over what was there."""
+    assert as_shown(written) == shown
+
+
+@given(LINES, st.integers(0, 1 << 32))
+def test_pieces_of_any_size(lines: list[str], seed: int) -> None:
+    """A program writes a line in pieces, as `print` does, and each line is there once."""
+    text, pieces, rng = "".join(f"{line}\n" for line in lines), Assembler(), random.Random(seed)
+    ended, at = [], 0
+    while at < len(text):
+        size = rng.randint(1, 9)
+        ended += pieces.add(text[at : at + size])
+        at += size
+
+    assert texts(ended) == lines
+    assert not pieces.has_open
+
+
+def test_a_line_of_ten_megabytes() -> None:
+    """It is cut, and takes no more memory than its beginning."""
+    pieces = Assembler()
+    for _ in range(100):
+        assert pieces.add("x" * 100_000) == []
+    (line,) = pieces.add("\n")
+
+    assert len(line.text) == LONGEST_LINE
+    assert len(line.text) + line.cut == 10_000_000
+
+
+def test_a_bar_that_is_redrawn_all_night() -> None:
+    """It is one line, with its last state."""
+    pieces = Assembler()
+    for step in range(100_000):
+        assert pieces.add(f"\rsteps: {step // 1000}%|{'#' * (step // 10_000)}") == []
+
+    assert pieces.end().text == "steps: 99%|#########"
+
+
+def test_bars_below_each_other() -> None:
+    """Each of two bars that are drawn anew in turns is one line: its last state."""
+    transcript = Transcript(1000, 1 << 20)
+    drawn = [Line(f"{name}: {percent}%|##") for percent in range(0, 100, 10) for name in ("epoch", "batch")]
+    kept = transcript.add(drawn, 0.0)
+
+    assert kept == []
+    assert texts(transcript.end()) == ["epoch: 90%|##", "batch: 90%|##"]
+
+
+def test_a_line_that_is_repeated() -> None:
+    """It is there at once, and its repeats with their number when another line comes."""
+    transcript = Transcript(1000, 1 << 20)
+
+    assert transcript.add([Line("retrying")] * 4113, 0.0) == [Line("retrying")]
+    assert transcript.add([Line("done")], 1.0) == [Line("retrying", repeated=4112), Line("done")]
+
+
+def test_a_flood() -> None:
+    """The first lines, the last lines and errors stay, and where lines are missing, their number is a line."""
+    transcript, flood = Transcript(100, 1 << 30), [Line(f"line {number}") for number in range(50_000)]
+    flood[30_000] = Line("RuntimeError: CUDA error: an illegal memory access was encountered")
+    kept = [*transcript.add(flood, 0.0), *transcript.end()]
+
+    assert texts(kept)[:1000] == [f"line {number}" for number in range(1000)]
+    assert texts(kept)[-1] == "line 49999"
+    assert flood[30_000] in kept
+    assert sum(line.left_out or line.repeated for line in kept) == 50_000
+
+
+def test_lines_within_the_rate() -> None:
+    """A program that prints as much as is allowed loses no line, however long it runs."""
+    transcript = Transcript(1000, 1 << 40)
+    seconds = [transcript.add([Line(f"{at}.{number}") for number in range(1000)], float(at)) for at in range(120)]
+
+    assert sum(map(len, seconds)) == 120_000
+
+
+def test_the_last_words_behind_the_limit_of_characters() -> None:
+    """A run that printed more than is kept still has what its process printed last."""
+    transcript = Transcript(10_000, 1000)
+    kept = transcript.add([Line(f"{number:0100}") for number in range(3000)], 0.0)
+
+    assert len(kept) == 1000
+    assert texts(transcript.end())[-1] == f"{2999:0100}"
