@@ -146,6 +146,7 @@ TESTS: Mapping[str, Mapping[str, AdviceTests]] = {
         )
     },
     "findings/worker_load": {"": _MOVED},
+    "insight/known_messages": {"": _of("test_last_words", "test_deaths", "test_what_is_no_reason")},
     "remarks/collect": {
         "": _of("test_samples", "test_a_phrase_that_pays_is_named", "test_a_policy_without_a_trick_has_no_phrase")
     },

@@ -16,6 +16,7 @@ from otel_rl.look.insight.findings.engines import engines
 from otel_rl.look.insight.findings.environment import environment
 from otel_rl.look.insight.findings.goodput import goodput
 from otel_rl.look.insight.findings.hangs import hangs
+from otel_rl.look.insight.findings.last_words import last_words
 from otel_rl.look.insight.findings.learning import learning
 from otel_rl.look.insight.findings.memory import memory
 from otel_rl.look.insight.findings.mismatch import mismatch
@@ -94,6 +95,7 @@ class _Basis:
 
 _FINDINGS: dict[str, _Find] = {
     "outcome": lambda run: outcome(run.recorded, run.summary, run.standing, run.extent),
+    "last_words": lambda run: last_words(run.recorded, run.standing),
     "waits": lambda run: waits(run.recorded, run.standing),
     "hangs": lambda run: hangs(run.recorded, run.summary),
     "change": lambda run: change(run.recorded, run.changes, run.stragglers),
@@ -112,7 +114,7 @@ _FINDINGS: dict[str, _Find] = {
     "environment": lambda run: environment(run.recorded),
 }
 """All findings; of two that come equally early, the first one here. A new one is a file and a line here."""
-_WITHOUT_STEPS = ("outcome", "waits", "hangs", "recording")
+_WITHOUT_STEPS = ("outcome", "last_words", "waits", "hangs", "recording")
 
 
 def facts_of(run: RunReader, *, at_unix_nano: int | None = None) -> Facts:
