@@ -122,7 +122,7 @@ class OtlpLogs(_ByVariables, SignalExporter):
 
     A row is the event `rl.step.metrics` with all its values in one map, so that a collector has every
     step exactly, whatever its export interval. A table is the event `rl.table` with its rows in the body: the
-    first ones, as many as 128 KiB hold. What was printed is sent as log records without a name, with `output.send`.
+    first ones, as many as 128 KiB hold. Printed lines are log records without a name, with `output.send`.
     """
 
     signal = "LOGS"

@@ -74,7 +74,7 @@ def logs(run: RunReader, query: LogQuery) -> Logs:
     """Return the lines that are asked for: the last ones, or those nearest to a time.
 
     Raises:
-        ValueError: The pattern is no regular expression.
+        ValueError: The pattern is not a regular expression.
     """
     where = " AND ".join(_conditions(query)) or "true"
     ahead = "DESC" if query.since_unix_nano is None else ""

@@ -108,7 +108,7 @@ class Transcript:
         return [kept for line in lines for kept in self._take(line)]
 
     def end(self) -> list[Line]:
-        """Return what has been held back: the last states of bars, repeats, and the last lines."""
+        """Return the lines that waited: the last states of bars, repeats, and the last lines."""
         lines = [*self._counted(), *self._bars.values()]
         self._bars = {}
         left_out = self._left_out - len(self._last)

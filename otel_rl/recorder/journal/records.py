@@ -427,7 +427,7 @@ class Wrote(Record, tag=17):
 class Printed(Record, tag=18):
     """A line that the process printed, or a message of Python's logging: without secrets, and cut.
 
-    It is no sign of progress: a process that hangs may print that it waits.
+    It does not show progress: a process that hangs may print that it waits.
     """
 
     time: Time

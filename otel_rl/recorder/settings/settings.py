@@ -140,7 +140,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PrintedOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """What processes print: it stays in the directory of the run, unless it is sent."""
+    """The lines that processes print: they stay in the directory of the run, unless they are sent."""
 
     enabled: bool = True
     """If true, printed lines are recorded, where standard output and error are files. `output=False` sets only this."""

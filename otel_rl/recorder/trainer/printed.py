@@ -1,4 +1,4 @@
-"""What this process prints and logs, as records: its standard streams, and Python's logging.
+"""Records of the lines that this process prints, and of its messages of logging.
 
 The agent reads the files that standard output and error go to, which costs the trainer nothing. A terminal or a pipe
 cannot be read from outside, so the streams themselves are followed, where the settings ask for it. Nothing here raises,
@@ -75,7 +75,7 @@ class PrintedLines:
             self._follow_logging()
 
     def close(self) -> None:
-        """Record what has been held back, and leave the streams as they were; a second call is harmless."""
+        """Record the lines that wait, and leave the streams as they were; a second call is harmless."""
         if os.getpid() != self._pid:
             return  # a forked child, whose parent prints it
         for undo in self._undo:

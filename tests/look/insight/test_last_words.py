@@ -29,7 +29,7 @@ DEATHS = {
     "no descriptors": [*_TRACE, "OSError: [Errno 24] Too many open files: '/data/shard-7'"],
     "no shared memory": ["RuntimeError: DataLoader worker (pid 71) is killed by signal: Bus error."],
     "a missing package": [*_TRACE, "ModuleNotFoundError: No module named 'flash_attn'"],
-    "a server that is away": [*_TRACE, "ConnectionRefusedError: [Errno 111] Connection refused"],
+    "a closed port": [*_TRACE, "ConnectionRefusedError: [Errno 111] Connection refused"],
     "a service that refuses": ["openai.RateLimitError: Error code: 429 - {'error': 'Too Many Requests'}"],
     "a question": [*_TRACE, "EOFError: EOF when reading a line"],
     "a rank's exception": ["[rank3]: ValueError: prompt 7 has no answer"],
@@ -109,7 +109,7 @@ def test_only_peers_say_something(tmp_path: Path) -> None:
         (["step 1 done", "step 2 done"], ""),  # nothing says why
         ([*DEATHS["a full disk"], *(f"step {step} done" for step in range(80))], ""),  # it went on after that
         (DEATHS["a full disk"], "oom_kill"),  # the kernel says why
-        (DEATHS["a server that is away"], "slurm_time_limit"),
+        (DEATHS["a closed port"], "slurm_time_limit"),
     ],
 )
 def test_what_is_no_reason(tmp_path: Path, lines: list[str], cause: str) -> None:

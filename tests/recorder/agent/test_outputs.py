@@ -1,4 +1,4 @@
-"""What the agent reads of the files that processes print into: real processes, and real files."""
+"""The agent reads the files that processes print into: real processes, and real files."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_process_that_was_killed_before_an_agent_looked(tmp_path: Path) -> Non
     ],
 )
 def test_files_that_change(tmp_path: Path, script: str, expected: str) -> None:
-    """What becomes of the file, and who writes into it, loses no line; secrets do not leave it."""
+    """No line is lost, whatever becomes of the file and whoever writes into it; secrets do not leave it."""
     with printer(tmp_path / "out") as one:
         outputs = followed()
         one.run("print('a first and rather long line')")

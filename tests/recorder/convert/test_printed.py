@@ -72,7 +72,7 @@ def test_a_bar_that_is_redrawn_all_night() -> None:
 
 
 def test_bars_below_each_other() -> None:
-    """Each of two bars that are drawn anew in turns is one line: its last state."""
+    """Each of two bars that change in turns is one line: its last state."""
     transcript = Transcript(1000, 1 << 20)
     drawn = [Line(f"{name}: {percent}%|##") for percent in range(0, 100, 10) for name in ("epoch", "batch")]
     kept = transcript.add(drawn, 0.0)

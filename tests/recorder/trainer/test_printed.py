@@ -1,4 +1,4 @@
-"""What a trainer prints and logs is recorded, and reaches its own streams byte for byte as without otel-rl."""
+"""A trainer's lines and messages are recorded, and reach its own streams byte for byte as without otel-rl."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_streams_and_loggers_are_given_back(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_prints(tmp_path: Path) -> None:
-    """What it prints is none of its parent's lines, and its parent's are not there twice."""
+    """Its lines are not those of its parent, and the parent's are not there twice."""
     script = "import os\nprint('parent')\nif not os.fork(): print('child'); os._exit(0)\nos.wait(); print('after')"
     texts = [line.text for line in printed(tmp_path, script)]
 

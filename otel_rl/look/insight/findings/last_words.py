@@ -1,4 +1,4 @@
-"""What the process printed that ended a run: its last error, not those of the processes that lost it."""
+"""The last error that the first process of a death printed, and not those of the processes that lost it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _ENDED_BADLY = ("failed", "crashed", "lost")
 _KNOWN_CAUSES = ("oom_kill", "slurm_time_limit", "slurm", "stopped")
-"""Ends whose cause the kernel or the batch system says: what was printed before is no reason."""
+"""Ends whose cause the kernel or the batch system says: printed lines are not the reason."""
 _LAST = 60
 """Lines before the end of a process that can say why it ended; what it printed earlier it has survived."""
 _LONGEST = 200

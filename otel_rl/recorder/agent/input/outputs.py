@@ -168,7 +168,7 @@ class Outputs:
         opened: dict[str, str] = {}
         for number, stream in ((1, "stdout"), (2, "stderr")):
             path = f"/proc/{started.pid}/fd/{number}" if lives else begun.get(number, ("", 0, ""))[2]
-            with contextlib.suppress(OSError):  # it is no file, or it is gone
+            with contextlib.suppress(OSError):  # it is a pipe, or it was removed
                 status = os.stat(path)  # noqa: PTH116 - it follows the link
                 key = f"{status.st_dev}:{status.st_ino}"
                 opened[key] = "output" if key in opened else stream
