@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from otel_rl.look.page import about
 from otel_rl.look.page.autopsy import autopsy_of
 from otel_rl.look.page.markup import Markup, joined, tag
+from otel_rl.look.page.printed import printed_of
 from otel_rl.look.page.reasons import reasons_of
 from otel_rl.look.page.verdict import buttons_of, header_of, section, sentences_of, verdict_of
 from otel_rl.recorder.facts import wording
@@ -26,6 +27,7 @@ _PARTS = (
     ("goodput", "Goodput"),
     ("machines", "GPUs and host"),
     ("events", "Events"),
+    ("printed", "Printed lines"),
     ("data", "Samples"),
     ("parameters", "Parameters"),
     ("environment", "Environment"),
@@ -67,10 +69,10 @@ def is_incomplete(now: RunMoment) -> bool:
 def pieces_of(now: RunMoment) -> list[Piece]:
     """Return the parts below the verdict."""
     run, facts = now.run, now.facts
-    autopsy = autopsy_of(now.path)
-    shown = _PARTS if autopsy is None else (("autopsy", "Autopsy"), *_PARTS)
+    optional = {"autopsy": autopsy_of(now.path), "printed": printed_of(run, now.origin)}
+    shown = [part for part in (("autopsy", "Autopsy"), *_PARTS) if optional.get(part[0], "") is not None]
     contents = {
-        "autopsy": autopsy or joined(),
+        **{name: content or joined() for name, content in optional.items()},
         "phases": joined(sentences_of(facts, "time", "change"), _place("phases"), _shares(facts)),
         "why": reasons_of(run),
         "waiting": joined(sentences_of(facts, "straggler"), _place("waiting")),

@@ -171,6 +171,8 @@ class Outputs:
             with contextlib.suppress(OSError):  # it is a pipe, or it was removed
                 status = os.stat(path)  # noqa: PTH116 - it follows the link
                 key = f"{status.st_dev}:{status.st_ino}"
+                if not lives and key != begun[number][0]:
+                    continue  # another file has its name by now
                 opened[key] = "output" if key in opened else stream
                 if key not in self._files and len(self._files) < _MOST_FILES:
                     at = self._begin_at(key, {known: size for known, size, _ in begun.values()}, path, lives=lives)
