@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import sys
@@ -133,3 +134,28 @@ def test_naming_otlp_is_asking_for_all_three_signals(tmp_path: Path) -> None:
 
     assert [name for name, _ in manifest["exporters"]] == ["archive", "otlp_traces", "otlp_logs"]
     assert [name for name, _ in manifest["readers"]] == ["prometheus", "otlp"]
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_printed_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sends: bool) -> None:
+    """Messages of logging arrive with severity, logger, exception, step and span, if that is asked for."""
+    with collectors.running(tmp_path) as collector:
+        for name, value in collector.environment("http/protobuf").items():
+            monkeypatch.setenv(name, value)
+        run = otel_rl.init(dir=tmp_path, project="otlp", exporters=[], quiet=True, output={"send": sends})
+        with run.step(7), run.phase("generate"):
+            try:
+                raise ValueError("no prompt")
+            except ValueError:
+                logging.getLogger("trainer").exception("rollout failed")
+        assert run.finish(20)
+        log = collector.text()
+    record = next((part for part in log.split("LogRecord #") if "rollout failed" in part), "")
+
+    assert bool(record) == sends
+    if sends:
+        expected = (
+            *("SeverityText: ERROR", "exception.type: Str(ValueError)", "rl.loop.iteration: Int(7)"),
+            *("rl.phase: Str(generate)", f"{step_ids(run.id, 0, 7)[0]:032x}"),
+        )
+        assert [text for text in expected if text not in record] == []
