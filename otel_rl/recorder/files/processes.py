@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,18 @@ def hold_standard_descriptors() -> None:
         while (fd := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD:
             os.set_inheritable(fd, True)
         os.close(fd)
+
+
+def output_files() -> list[tuple[int, int, int, int, str]]:
+    """Return the number, device, inode, size and path of standard output and error, as far as they are files."""
+    files = []
+    for number in (1, 2):
+        with contextlib.suppress(OSError):  # it is closed
+            status = os.fstat(number)
+            if stat.S_ISREG(status.st_mode):
+                path = Path(f"/proc/self/fd/{number}")
+                files.append((number, status.st_dev, status.st_ino, status.st_size, str(path.readlink())))
+    return files
 
 
 def supervisor(environ: Mapping[str, str]) -> str:

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 import sys
 import threading
 import time
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 
 from otel_rl import semconv
 from otel_rl.recorder.convert.printed import LONGEST_LINE, Assembler, Transcript
+from otel_rl.recorder.files.processes import output_files
 from otel_rl.recorder.interrupts import let_pass
 from otel_rl.recorder.journal.records import Printed
 from otel_rl.recorder.secrets import redacted, redacted_start
@@ -37,18 +35,6 @@ _STREAMS = {"stdout": 1, "stderr": 2}
 _SEVERITIES = ((logging.CRITICAL, 21), (logging.ERROR, 17), (logging.WARNING, 13), (logging.INFO, 9))
 """OpenTelemetry's number of each level of logging; records below INFO are not kept."""
 _OWN = "otel_rl"
-
-
-def output_files() -> list[tuple[int, int, int, int, str]]:
-    """Return the number, device, inode, size and path of standard output and error, as far as they are files."""
-    files = []
-    for number in _STREAMS.values():
-        with suppress(OSError):  # it is closed
-            status = os.fstat(number)
-            if stat.S_ISREG(status.st_mode):
-                path = Path(f"/proc/self/fd/{number}")
-                files.append((number, status.st_dev, status.st_ino, status.st_size, str(path.readlink())))
-    return files
 
 
 class PrintedLines:

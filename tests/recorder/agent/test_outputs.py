@@ -14,9 +14,9 @@ import pytest
 
 from otel_rl.recorder.agent.input.outputs import OutputPlace, Outputs
 from otel_rl.recorder.agent.steps.state import Journal
+from otel_rl.recorder.files.processes import output_files
 from otel_rl.recorder.journal.records import Printed, Started
 from otel_rl.recorder.settings.settings import PrintedOutput
-from otel_rl.recorder.trainer.printed import output_files
 
 ANSWERS = "import os, sys\nfor line in sys.stdin: exec(line); print('ok', file=sys.__stderr__, flush=True)"
 
