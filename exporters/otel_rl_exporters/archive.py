@@ -60,7 +60,7 @@ class ArchiveExporter:
         Raises:
             Gone: The archive was deleted.
             OSError: A file cannot be written now.
-            Refused: An integer does not fit into a column.
+            Refused: An integer is out of the range that readers accept.
         """
         self._save_if_due()
         refused, taken = None, _by_kind(items)
@@ -73,7 +73,7 @@ class ArchiveExporter:
         self._given += sum(map(len, taken))
         if refused is not None:
             kind = type(items[refused]).__name__
-            raise Refused(f"an integer of a {kind} has more than 64 bits", done=refused + 1, count=1)
+            raise Refused(f"an integer of a {kind} is out of range", done=refused + 1, count=1)
 
     def durable(self) -> int:
         """Return the number of items that are in files.

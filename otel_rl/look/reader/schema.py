@@ -1,7 +1,8 @@
 """Whether a file of the archive has what its table says: a checksum shows only that a file was not changed later.
 
 Columns and their types, missing values, the range of integers, the shape of JSON, and texts of which a table knows a
-few. Types and ranges are in the footer; only texts of JSON and of few values are read.
+few. Types and ranges are in the footer; only texts of JSON and of few values are read. Lines with an integer out of
+range are left out, and the others of their file are read: an older version wrote such a step for a trainer.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 
 import duckdb
 import msgspec
@@ -29,8 +30,16 @@ _SHAPES: dict[Any, str] = {dict: "'OBJECT'", Mapping: "'OBJECT'", tuple: "'ARRAY
 _NUMBERS = "'BIGINT', 'UBIGINT'"
 
 
-def faults_of(table: ArchiveTable, paths: Sequence[Path]) -> dict[Path, str]:
-    """Return why files cannot be those of a table, with the column; those that can are left out.
+class Fault(NamedTuple):
+    """A difference between a file and its table."""
+
+    text: str
+    is_of_lines: bool = False
+    """If true, the other lines of the file can be read."""
+
+
+def faults_of(table: ArchiveTable, paths: Sequence[Path]) -> dict[Path, Fault]:
+    """Return why files, or lines of them, cannot be those of a table, with the column; those that can are left out.
 
     All files are looked at together: one after the other, a thousand of them take ten seconds.
     """
@@ -40,21 +49,27 @@ def faults_of(table: ArchiveTable, paths: Sequence[Path]) -> dict[Path, str]:
         return _faults(table, {plain(path): path for path in paths})
     except duckdb.Error:  # one of them cannot be read
         if len(paths) == 1:
-            return {paths[0]: "it is not a Parquet file that can be read"}
+            return {paths[0]: Fault("it is not a Parquet file that can be read")}
         middle = len(paths) // 2
         return faults_of(table, paths[:middle]) | faults_of(table, paths[middle:])
 
 
-def _faults(table: ArchiveTable, files: Mapping[str, Path]) -> dict[Path, str]:
+def lines_in_range(table: ArchiveTable) -> str:
+    """Return the condition in SQL that the integers of a line are in range."""
+    limits = {column.name: largest_of(column) for column in table.columns if column.kind == "int64"}
+    return " AND ".join(f"coalesce({name} BETWEEN {-most} AND {most}, true)" for name, most in limits.items())
+
+
+def _faults(table: ArchiveTable, files: Mapping[str, Path]) -> dict[Path, Fault]:
     with duckdb.connect(":memory:") as database:
         database.execute("SET threads = 1")
         types = _types(files, database)
-        faults = {file: _of_types(table, types[file]) for file in files}
-        good = [file for file, fault in faults.items() if not fault]
+        faults = {file: fault for file in files if (fault := _of_types(table, types[file]))}
+        good = [file for file in files if file not in faults]
         faults |= _of_ranges(table, good, database) if good else {}
-        good = [file for file in good if not faults[file]]
+        good = [file for file in good if file not in faults or faults[file].is_of_lines]
         faults |= _of_values(table, {name for file in good for name in types[file]}, good, database)
-    return {files[file]: fault for file, fault in faults.items() if fault}
+    return {files[file]: fault for file, fault in faults.items()}
 
 
 def _types(files: Iterable[str], database: duckdb.DuckDBPyConnection) -> dict[str, dict[str, str]]:
@@ -80,39 +95,38 @@ def _listed(files: Iterable[str]) -> str:
     return f"[{', '.join(map(literal, files))}]"
 
 
-def _of_types(table: ArchiveTable, types: Mapping[str, str]) -> str:
+def _of_types(table: ArchiveTable, types: Mapping[str, str]) -> Fault | None:
     for column in table.columns:
         if column.name not in types and not column.can_be_null:
-            return f"it has no column {column.name}"
+            return Fault(f"it has no column {column.name}")
         if types.get(column.name, SQL[column.kind]) != SQL[column.kind]:
-            return f"its column {column.name} is not of type {column.kind}"
-    return ""
+            return Fault(f"its column {column.name} is not of type {column.kind}")
+    return None
 
 
-def _of_ranges(table: ArchiveTable, files: Sequence[str], database: duckdb.DuckDBPyConnection) -> dict[str, str]:
+def _of_ranges(table: ArchiveTable, files: Sequence[str], database: duckdb.DuckDBPyConnection) -> dict[str, Fault]:
     query = f"""SELECT file_name, path_in_schema, min(TRY_CAST(stats_min_value AS HUGEINT)),
         max(TRY_CAST(stats_max_value AS HUGEINT)), sum(stats_null_count)
         FROM parquet_metadata({_listed(files)}) GROUP BY ALL"""
     found = {(file, name): facts for file, name, *facts in database.execute(query).fetchall()}
-    return {
-        file: _out_of_range(table, {column.name: found.get((file, column.name)) for column in table.columns})
-        for file in files
-    }
+    all_facts = {file: {column: found.get((file, column.name)) for column in table.columns} for file in files}
+    return {file: fault for file, facts in all_facts.items() if (fault := _out_of_range(facts))}
 
 
-def _out_of_range(table: ArchiveTable, found: Mapping[str, Sequence[int | None] | None]) -> str:
-    for column in table.columns:
-        least, most, nulls = found[column.name] or (None, None, 0)
+def _out_of_range(found: Mapping[Column, Sequence[int | None] | None]) -> Fault | None:
+    fault = None
+    for column, facts in found.items():
+        least, most, nulls = facts or (None, None, 0)
         if nulls and not column.can_be_null:
-            return f"its column {column.name} has missing values"
+            return Fault(f"its column {column.name} has missing values")
         if column.kind == "int64" and max(-(least or 0), most or 0) > largest_of(column):
-            return f"its column {column.name} has a number that is out of range"
-    return ""
+            fault = Fault(f"its column {column.name} has a number that is out of range", is_of_lines=True)
+    return fault
 
 
 def _of_values(
     table: ArchiveTable, names: Container[str], files: Sequence[str], database: duckdb.DuckDBPyConnection
-) -> dict[str, str]:
+) -> dict[str, Fault]:
     conditions = {name: condition for name, condition in _conditions(table).items() if name in names}
     if not conditions:
         return {}
@@ -121,7 +135,7 @@ def _of_values(
     faults = {}
     for at, *counts in database.execute(query).fetchall():
         if name := next((name for name, count in zip(conditions, counts, strict=True) if count), ""):
-            faults[files[at]] = f"its column {name} has a value that {table.name} cannot have"
+            faults[files[at]] = Fault(f"its column {name} has a value that {table.name} cannot have")
     return faults
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.look.reader.plain_paths import plain
-from otel_rl.look.reader.schema import faults_of
+from otel_rl.look.reader.schema import faults_of, lines_in_range
 from otel_rl.look.reader.valid import literal
 from otel_rl.recorder.archive import files, intact
 from otel_rl.recorder.archive.notes import steps_in
@@ -28,6 +28,8 @@ _TRIES = 3
 _ANY_STEP = range(1 << 63)
 _checked: dict[tuple[Path, int, int, int], bool] = {}
 """Whether a file with this path, inode, size and time of change is intact, so that it is read once per process."""
+_with_bad_lines: set[tuple[Path, int, int, int]] = set()
+"""The files with lines that are left out, as their integers are out of range."""
 
 
 class Hole(NamedTuple):
@@ -57,6 +59,7 @@ class _Intact(NamedTuple):
     files: list[File]
     damaged: list[Path]
     holes: list[tuple[int, int]]
+    has_bad_lines: bool
 
 
 class Snapshot:
@@ -112,7 +115,8 @@ class Snapshot:
                 f" FROM read_parquet([{paths}], union_by_name = true, hive_partitioning = false)"
             )
         columns = ", ".join(column.name for column in table.columns)
-        return f"SELECT {columns}, machine, origin FROM ({query})"
+        condition = lines_in_range(table) if any(intact.has_bad_lines for _, intact in self._intact(table)) else "true"
+        return f"SELECT {columns}, machine, origin FROM ({query}) WHERE {condition}"
 
     @property
     def paths(self) -> list[Path]:
@@ -148,7 +152,9 @@ def _intact(place: Path, table: ArchiveTable, steps: Sequence[range] | None) -> 
     end = max(ends)
     if (said := written.items.get(table.name, 0)) > end and written.run == run_of(place):
         end = said
-    return _Intact(chosen, [file.path for file in bad], [*holes, (reached, end)] if end > reached else holes)
+    has_bad_lines = bool(_with_bad_lines) and any(_key(file) in _with_bad_lines for file in chosen)
+    holes += [(reached, end)] if end > reached else []
+    return _Intact(chosen, [file.path for file in bad], holes, has_bad_lines)
 
 
 def _steps_in(file: File) -> range:
@@ -193,8 +199,12 @@ def _look_at(table: ArchiveTable, chosen: Sequence[File]) -> None:
         reasons = dict(zip(keys, pool.map(_change_of, keys), strict=True))
     faults = faults_of(table, [file.path for file, reason in reasons.items() if not reason])
     for file, reason in reasons.items():
-        if fault := faults.get(file.path):
-            reason = f"{file.path} is not a file of {table.name}: {fault}"  # noqa: PLW2901 - a checksum says less
+        fault = faults.get(file.path)
+        if fault and fault.is_of_lines:
+            _with_bad_lines.add(keys[file])
+            logger.warning("%s: %s; such lines are left out", file.path, fault.text)
+        elif fault:
+            reason = f"{file.path} is not a file of {table.name}: {fault.text}"  # noqa: PLW2901 - a checksum says less
         if reason:
             logger.warning("%s; it is left out", reason)
         _checked[keys[file]] = not reason

@@ -6,11 +6,13 @@ import io
 from array import array
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from arro3.core import Array, DataType, Field, RecordBatch, RecordBatchReader, list_array
 from arro3.io import read_parquet, write_parquet
 
+from otel_rl.recorder.archive.lines import LARGEST
 from otel_rl.recorder.archive.notes import STEPS_NOTE
 from otel_rl.recorder.archive.tables import PACKED
 
@@ -44,8 +46,6 @@ YOUNG, SEALED = "snappy", "zstd(1)"
 _ROW_GROUP = 1 << 18
 """Lines of a row group, usually all of a file. DuckDB opens each group, and skips pages by first and last name."""
 _MAGIC = b"PAR1"
-LARGEST = 3 << 61
-"""The largest integer of a column, as a time in the year 2189: a time with a duration has to fit into 64 bits."""
 _INTEGER_64 = (1 << 63) - 1
 _KEYS = {"b": DataType.int8(), "h": DataType.int16(), "i": DataType.int32()}
 """The types of places in arrays of Python, and in columns."""
@@ -221,15 +221,12 @@ def notes_of(table: ArchiveTable, batches: Iterable[RecordBatch]) -> dict[str, s
 
 
 def columns_in(table: ArchiveTable, batch: RecordBatch) -> Columns:
-    """Return the values of a table's columns by their names.
-
-    Raises:
-        ValueError: An integer is out of range.
-    """
+    """Return the values of a table's columns by their names, without the lines that have an integer out of range."""
     columns: dict[str, Any] = {name: batch.column(name).to_pylist() for name in batch.column_names}
     for column in table.columns:
         if column.kind == "int64":
-            values = list(filter(None, columns[column.name]))
-            if max(max(values, default=0), -min(values, default=0)) > largest_of(column):
-                raise ValueError(f"not a file of {table.name}: column {column.name} has a number that is out of range")
+            values, most = columns[column.name], largest_of(column)
+            if max(max(filter(None, values), default=0), -min(filter(None, values), default=0)) > most:
+                fits = [value is None or abs(value) <= most for value in values]
+                columns = {name: list(compress(of_name, fits)) for name, of_name in columns.items()}
     return columns

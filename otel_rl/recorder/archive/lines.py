@@ -25,19 +25,20 @@ if TYPE_CHECKING:
 
 Columns = dict[str, "Sequence[Any]"]
 """The values of the lines of a table, by the names of its columns."""
-LIMIT = 1 << 63
-"""The first integer that does not fit into a column."""
+LARGEST = 3 << 61
+"""The largest integer of a column, as a time in the year 2189: a time with a duration has to fit into 64 bits."""
 _OTHERS = "attributes"
 """The column of the other attributes."""
 _TYPES: dict[ColumnType, type] = {"int64": int, "double": float, "bool": bool, "text": str, "id": str}
 
 
 def fit(items: Sequence[Item]) -> bool:
-    """Return whether the integers of items of one kind fit into the columns, which have 64 bits with a sign.
+    """Return whether the integers of items of one kind are in the range that readers accept."""
+    return all(_are_in_range([*map(get, items)]) for get in _integers(type(items[0])))
 
-    Items come from the outbox, whose integers have at most 64 bits without a sign.
-    """
-    return all(max(filter(None, map(get, items)), default=0) < LIMIT for get in _integers(type(items[0])))
+
+def _are_in_range(values: Sequence[int | None]) -> bool:
+    return min(filter(None, values), default=0) >= -LARGEST and max(filter(None, values), default=0) <= LARGEST
 
 
 @cache
@@ -226,4 +227,4 @@ def _fit(kind: type, values: Sequence[Any]) -> bool:
     types = set(map(type, values))
     if not types <= {kind, NoneType}:
         return False
-    return int not in types or max(values if len(types) == 1 else filter(None, values), default=0) < LIMIT
+    return int not in types or _are_in_range(values)

@@ -32,6 +32,8 @@ _good_names = clean_set()
 _MOST_NAMES = 1 << 14
 _FEW = 5
 _LARGEST_INT = 1 << 63
+WHOLE = 1 << 62
+"""Exclusive upper bound of steps, versions, sizes and times (until 2116): sums of two fit into 64 bits."""
 _SCALARS = {"d": frozenset({float, int, bool}), "i": frozenset({int}), "B": frozenset({bool, int})}
 _SEQUENCES = (list, tuple, array, deque, range)
 _SHAPE = "shape {} where a number or a 1-D array is expected; log x.mean(), or x.ravel() for all"
@@ -278,7 +280,7 @@ def _scalar(value: object) -> int | float:
     raise Unconvertible(f"{type(value).__name__} is not a number{instead_of(value)}")
 
 
-def to_whole(value: Any, low: int = 0, bound: int = _LARGEST_INT) -> int:
+def to_whole(value: Any, low: int = 0, bound: int = WHOLE) -> int:
     """Convert a value with `int`.
 
     Raises:

@@ -24,6 +24,7 @@ from msgspec import Meta
 
 from otel_rl import semconv
 from otel_rl.export import AttributeValue, Cell, Outcome
+from otel_rl.recorder.convert.values import WHOLE
 from otel_rl.recorder.errors.texts import LONGEST_NAME
 
 UNKNOWN = -1
@@ -63,12 +64,11 @@ LONGEST_PIECE = 256
 MOST_TOKENS = 1 << 17
 """Tokens of a message, and log-probabilities of a trajectory in the trainer, that are kept."""
 
-_INT64 = (1 << 63) - 1
-Time = Annotated[int, Meta(ge=0, lt=1 << 62)]  # until the year 2116: sums of two times still fit in 64 bits
-StepNumber = Annotated[int, Meta(ge=0, le=_INT64)]
+Time = Annotated[int, Meta(ge=0, lt=WHOLE)]
+StepNumber = Annotated[int, Meta(ge=0, lt=WHOLE)]
 Index = Annotated[int, Meta(ge=0, lt=1 << 31)]
-Size = Annotated[int, Meta(ge=0, le=_INT64)]
-Measured = Annotated[int, Meta(ge=-1, le=_INT64)]  # -1 if it was not measured
+Size = Annotated[int, Meta(ge=0, lt=WHOLE)]
+Measured = Annotated[int, Meta(ge=-1, lt=WHOLE)]  # -1 if it was not measured
 SpanId = Annotated[int, Meta(ge=0)]
 TraceId = Annotated[bytes, Meta(max_length=16)]
 Statm = Annotated[bytes, Meta(max_length=256)]
@@ -347,7 +347,7 @@ class Consumed(Record, tag=15):
             _check_doubles("log-probabilities", raw)
         for which, version, tokens in zip(segments[0::3], segments[1::3], segments[2::3], strict=True):
             _check_within("trajectory", which, 0, count)
-            _check_within("version", version, -1, _INT64 + 1)
+            _check_within("version", version, -1, WHOLE)
             _check_within("tokens", tokens, 0, 1 << 53)
 
 

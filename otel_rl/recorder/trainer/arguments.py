@@ -7,7 +7,7 @@ import operator
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from otel_rl.recorder.convert.values import to_number, to_whole
+from otel_rl.recorder.convert.values import WHOLE, to_number, to_whole
 from otel_rl.recorder.errors.sinks import shortened
 from otel_rl.recorder.errors.texts import LONGEST_NAME, name_of, shown, text_of
 from otel_rl.recorder.interrupts import let_pass
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_rl.recorder.trainer.recorder import Recorder
-
-
-STEPS = 1 << 63
-"""Exclusive upper bound of step numbers."""
 
 
 def refuse_extra(
@@ -87,7 +83,7 @@ def to_step(step: object) -> int:
     except Exception as error:  # a foreign object may raise anything
         let_pass(error)
         raise ValueError(f"step {shown(step)} is not an integer, but a {type(step).__name__}") from None
-    if not 0 <= number < STEPS:
+    if not 0 <= number < WHOLE:
         raise ValueError(f"step {shown(step)} is {'negative' if number < 0 else 'too large'}")
     return number
 

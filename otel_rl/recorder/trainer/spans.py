@@ -17,6 +17,7 @@ from opentelemetry import context, trace
 from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 
 from otel_rl.recorder.convert.attributes import clean_attributes
+from otel_rl.recorder.convert.values import WHOLE
 from otel_rl.recorder.errors.guard import Guard
 from otel_rl.recorder.errors.texts import text_of, type_of
 from otel_rl.recorder.interrupts import detach
@@ -43,7 +44,6 @@ Method = TypeVar("Method", bound="Callable[..., Any]")
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _LONGEST_STACK = 8192
-_LARGEST_TIME = 1 << 62  # so that differences and sums of two have 63 bits
 _attach, _with_span = context.attach, trace.set_span_in_context
 _current_context, _current_span = context.get_current, trace.get_current_span
 
@@ -256,7 +256,7 @@ class JournaledSpan(trace.Span):
             moment = int.__index__(operator.index(given))
         except Exception:  # a foreign object may raise anything
             moment = -1
-        if 0 <= moment < _LARGEST_TIME:
+        if 0 <= moment < WHOLE:
             return moment
         self._recorder.refuse("time", f"{text_of(given)} is not a time in nanoseconds since the Unix epoch")
         return self._moment(None)

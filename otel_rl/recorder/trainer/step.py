@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from opentelemetry import context, trace
 
-from otel_rl.recorder.convert.values import is_plain, sort
+from otel_rl.recorder.convert.values import WHOLE, is_plain, sort
 from otel_rl.recorder.errors.texts import shown, text_of
 from otel_rl.recorder.journal.records import Logged, Observed, StepEnded, StepStarted
-from otel_rl.recorder.trainer.arguments import STEPS, to_amount, to_step
+from otel_rl.recorder.trainer.arguments import to_amount, to_step
 from otel_rl.recorder.trainer.spans import JournaledSpan, context_here
 from otel_rl.recorder.trainer.with_blocks import is_left
 from otel_rl.semconv import SPAN_LOOP
@@ -115,7 +115,7 @@ class Steps:
             self.recorder.refuse("step", f"{call}() inside a step that was refused; pass step=n to record it")
             return None
         number = self.last if step is None else step
-        if type(number) is not int or not 0 <= number < STEPS:
+        if type(number) is not int or not 0 <= number < WHOLE:
             number = self._converted(call, step)
             if number is None:
                 return None

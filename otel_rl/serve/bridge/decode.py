@@ -10,6 +10,7 @@ import msgspec
 
 from otel_rl import semconv
 from otel_rl.export import Item, RunInfo, Span, SpanEvent, SpanLink
+from otel_rl.recorder.archive.lines import LARGEST, fit
 from otel_rl.recorder.errors import UNDECODABLE
 from otel_rl.recorder.errors.texts import shown
 from otel_rl.serve.bridge.step_events import event_of, item_of, run_of
@@ -89,6 +90,8 @@ class Decoded:
                 _decode(encoded)  # the outbox must be able to read it again
                 if len(encoded) > _LARGEST_ITEM:
                     raise ValueError(f"the record has more than {_LARGEST_ITEM} bytes")
+                if not fit([item]):
+                    raise ValueError(f"an integer is out of range: its time, step and others end at {LARGEST}")
             except (KeyError, TypeError, ArithmeticError, *UNDECODABLE) as error:
                 missing = isinstance(error, KeyError)
                 self.rejected.add(number, f"attribute {error} is missing" if missing else str(error))

@@ -10,8 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import otel_rl
-from otel_rl.export import Ended, Event, Row
+from otel_rl import semconv
+from otel_rl.export import Ended, Event, Item, Row, Span
 from otel_rl.recorder.archive import files
+from otel_rl.recorder.archive.lines import LARGEST, fit
 from otel_rl.recorder.archive.replay import Replay
 from otel_rl.recorder.archive.writer import ArchiveWriter
 
@@ -40,8 +42,6 @@ CASES = {
     "bytes": ("events", put("name", b"\xff\xfe"), "column name is not of type text"),
     "no column": ("rows", left_out("value"), "no column value"),
     "missing values": ("steps", put("attempt", None, pa.int64()), "column attempt has missing values"),
-    "too large": ("steps", put("time_unix_nano", (1 << 63) - 1), "column time_unix_nano has a number that is out of"),
-    "too small": ("steps", put("step", -(1 << 63)), "column step has a number that is out of range"),
     "no JSON": ("events", put("attributes", "{["), "column attributes has a value that events cannot have"),
     "a list for an object": ("events", put("attributes", "[1]"), "column attributes has a value"),
     "objects for numbers": ("steps", put("missing_ranks", '[1, {"a": null}]'), "column missing_ranks has a value"),
@@ -91,6 +91,50 @@ def test_a_replay_of_another_schema(run: Path, case: str) -> None:
     replay = Replay(run / "archive" / "local", {}, {})
 
     assert len([*replay]) + replay.missing == 3
+
+
+@pytest.mark.parametrize("number", [(1 << 63) - 1, -(1 << 63)])
+@pytest.mark.parametrize("table", ["rows", "steps", "events"])
+@pytest.mark.parametrize("column", ["step", "time_unix_nano"])
+def test_a_line_with_a_number_out_of_range(
+    run: Path, table: str, column: str, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It alone is left out, with a warning; the other lines of its file are read and delivered."""
+    change(run, table, lambda lines: pa.concat_tables([lines, put(column, number)(lines)]))
+    opened = otel_rl.open_run(run)
+
+    assert opened.rows()["step"].tolist() == [1]
+    assert opened.sql(f"SELECT {column} FROM {table}")[column].tolist() == [1]
+    assert opened.damaged == []
+    (message,) = {record.getMessage() for record in caplog.records}
+    assert f"its column {column} has a number that is out of range; such lines are left out" in message
+    assert {type(item) for *_, item in Replay(run / "archive" / "local", {}, {})} == {Row, Event, Ended}
+
+
+@pytest.mark.parametrize("number", [1 << 62, LARGEST, LARGEST + 1, (1 << 63) - 1, (1 << 64) - 1, -LARGEST - 1])
+def test_a_number_that_the_writer_takes(tmp_path: Path, number: int) -> None:
+    """Readers take it too: each other number is refused before it is in a file."""
+    spans = [
+        Span("x", "0" * 32, "0" * 16, "", 1, 2, {semconv.RANK: number}),
+        Span("x", "0" * 32, "0" * 16, "", 1, number),
+    ]
+    of_time: list[Item] = [Row(1, number, {"x": 1.0}), Event("e", number, {}), Ended(number, 0, "finished"), *spans]
+    numbered: list[Item] = [
+        Row(number, 1, {"x": 1.0}),
+        Event("e", 1, {}, number),
+        Event("e", 1, {}, 1, number),
+        *of_time,
+    ]
+    taken = [item for item in numbered if fit([item])]
+    assert len(taken) == (len(numbered) if abs(number) <= LARGEST else 1)  # an attribute has room elsewhere
+    writer = ArchiveWriter(tmp_path / "archive" / "local", 1 << 60)
+    for item in taken:
+        writer.add(item)
+    writer.save(seals=True)
+    opened = otel_rl.open_run(tmp_path)
+
+    assert opened.damaged == []
+    assert sum(len(opened.sql(f"SELECT * FROM {name}")) for name in ("steps", "events", "ends", "spans")) == len(taken)
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" + bytes(500) + b"PAR1", b"PAR1" + b"\x7f" * 500 + b"PAR1"])

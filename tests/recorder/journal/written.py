@@ -15,7 +15,7 @@ from otel_rl.recorder.journal.records import Happened, Logged, Record, StepStart
 from otel_rl.recorder.journal.segments import MAGIC
 from otel_rl.recorder.journal.writer import Writer
 
-STEPS, TIMES = st.integers(0, 2**63 - 1), st.integers(0, 2**62 - 1)
+STEPS = TIMES = st.integers(0, 2**62 - 1)
 NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
 RECORDS = st.lists(
     st.builds(Logged, STEPS, TIMES, st.dictionaries(st.text(), NUMBERS, max_size=5))

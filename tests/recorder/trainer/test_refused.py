@@ -57,7 +57,7 @@ def step_once(run: Run, number: object) -> None:
         ),
         (lambda run: run.log({"loss": 1.0}, step=-1), "step", "log(): step -1 is negative; use"),
         (lambda run: run.log({"loss": 1.0}, step=1.5), "step", "log(): step 1.5 is not an integer, but a float; use"),
-        (lambda run: run.log({"loss": 1.0}, step=2**64), "step", f"log(): step {2**64} is too large"),
+        (lambda run: run.log({"loss": 1.0}, step=2**62), "step", f"log(): step {2**62} is too large"),
         (lambda run: step_once(run, True), "step", "step True is not an integer, but a bool"),
         (lambda run: run.event(""), "name", "event: '' is not a name"),
         (lambda run: run.phase(None), "name", "phase: None is not a name; give it a text"),

@@ -99,6 +99,18 @@ def test_records_that_make_no_sense_are_refused_alone(bridge: Bridge) -> None:
     assert [row["step"] for row in rows(bridge, "some", 2)] == [0, 2]
 
 
+def test_numbers_that_no_archive_can_hold_are_refused_alone(bridge: Bridge) -> None:
+    """A step or a time near the end of 64 bits, which would make the rows next to it unreadable."""
+    request = step_metrics("far", {step: {"loss": 1.0} for step in (1, 2**63 - 10**18 - 1, 3, 4)})
+    records = request.resource_logs[0].scope_logs[0].log_records
+    records[2].time_unix_nano = 2**64 - 1
+    found = bridge.send(request).partial_success
+
+    assert found.rejected_log_records == 2
+    assert "an integer is out of range" in found.error_message
+    assert [row["step"] for row in rows(bridge, "far", 2)] == [1, 4]
+
+
 def test_metrics_belong_to_no_step(bridge: Bridge) -> None:
     """They are refused, all of them, and the answer says what to send."""
     request = samples.metrics()
