@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.9
 """Seconds for which a look is the present: the page asks each second, and many pages may ask."""
+_MOST_LOOK_S = 3.0
+"""Seconds after which a look reads no further new runs: the list has those that it knows."""
 _ENDED_EVERY_S = 10.0
 """Seconds between two looks at runs that have ended; somebody may resume them."""
 _WALK_SHARE = 0.01
@@ -46,14 +48,16 @@ class RunsSince(msgspec.Struct, frozen=True, kw_only=True):
     is_whole: bool  # whether these are all runs, and not only those that have changed
     directories: tuple[str, ...]  # the directories that are watched
     runs: tuple[RunLine, ...]
+    unread: int  # how many runs were found that nobody has looked at yet: the first look at 10,000 takes a while
     gone: tuple[str, ...]  # keys of runs that are there no more
 
 
 class _IndexedRun:
     """A run as it was at the last look."""
 
-    def __init__(self, place: Place, top: Path) -> None:
-        self.place, self.top = place, top
+    def __init__(self, path: Path, top: Path) -> None:
+        self.path, self.top = path, top
+        self.place: Place | None = None  # its place; `None` before the first look
         self.fingerprint: changes.Fingerprint = ()
         self.present: RunPresent | None = None
         self.shown: RunPresent | None = None  # its present, or what its archive says if no agent has summed it up
@@ -61,6 +65,11 @@ class _IndexedRun:
         self.line: RunLine | None = None
         self.version = 0  # that of the list when its line changed
         self.looked_at = -_ENDED_EVERY_S
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nobody has looked at it yet."""
+        return self.place is None and self.looked_at < 0
 
 
 class RunIndex:
@@ -99,6 +108,7 @@ class RunIndex:
                 is_whole=after < 0,
                 directories=tuple(map(str, self._directories)),
                 runs=tuple(run.line for run in self._runs.values() if run.line is not None and run.version > after),
+                unread=sum(run.is_new for run in self._runs.values()),
                 gone=tuple(key for key, version in self._gone.items() if version > after >= 0),
             )
 
@@ -108,7 +118,12 @@ class RunIndex:
             if key not in self._runs:
                 self._look()
             run = self._runs.get(key)
-        return None if run is None else run.place
+        if run is None:
+            return None
+        try:
+            return run.place or place_of(run.path)
+        except FileNotFoundError:
+            return None
 
     def verdict(self, path: Path) -> RunVerdict | None:
         """Return what is known of the archive of a run."""
@@ -149,13 +164,15 @@ class RunIndex:
         self._looked_at = now
         if now >= self._walk_at:
             self._walk(now)
-        at = time.time_ns()
-        for key, run in self._runs.items():
+        at, begun = time.time_ns(), time.monotonic()
+        for key, run in sorted(self._runs.items(), key=lambda item: not item[1].is_new):
             is_over = run.present is not None and run.present.is_over
             if is_over and now - run.looked_at < _ENDED_EVERY_S:
                 continue
+            if run.is_new and time.monotonic() - begun > _MOST_LOOK_S:
+                continue  # those that are known are renewed all the same
             run.looked_at = now
-            fingerprint = changes.of_present(run.place.path)
+            fingerprint = changes.of_present(run.path)
             if is_over and fingerprint == run.fingerprint:
                 continue
             self._renew(key, run, fingerprint, at)
@@ -173,21 +190,18 @@ class RunIndex:
             self._gone[key] = self._version
         for key in found.keys() - self._runs.keys():
             path, top = found[key]
-            try:
-                self._runs[key] = _IndexedRun(place_of(path), top)
-            except FileNotFoundError:  # it was removed meanwhile
-                continue
+            self._runs[key] = _IndexedRun(path, top)
             self._gone.pop(key, None)
         took = time.monotonic() - now
         self._walk_at = now + max(_LEAST_WALK_S, took / _WALK_SHARE)
 
     def _renew(self, key: str, run: _IndexedRun, fingerprint: changes.Fingerprint, at: int) -> None:
         try:
-            run.place = place_of(run.place.path)
+            run.place = place_of(run.path)
             run.present = present_of(run.place, at)
             self._update(key, run)
-        except Exception as error:  # one run that cannot be read hides no other
-            _warnings.warn(f"{run.place.path}: {error}")
+        except Exception as error:  # one run that cannot be read, or was removed meanwhile, hides no other
+            _warnings.warn(f"{run.path}: {error}")
             return
         run.fingerprint = fingerprint
         self._verdicts.want(key, run.present, run.place, max(fingerprint, default=0), run.verdict)

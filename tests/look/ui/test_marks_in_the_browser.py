@@ -32,6 +32,7 @@ def test_a_run_is_marked(page: Served, visit: Visit, tmp_path: Path) -> None:
 
     tab = visit(page)
     tab.locator("table.runs a.name", has_text="alpha").click()
+    until(lambda: tab.locator("h1").all_inner_texts() != [] and "alpha" in tab.locator("h1").inner_text(), tab)
     tab.get_by_role("button", name="Marks …").click()
     tab.get_by_label("Name").fill("best so far")
     tab.get_by_label("Tags").fill("good, candidate")

@@ -15,6 +15,8 @@ import pytest
 import otel_rl
 from otel_rl.look.insight import facts_of
 from otel_rl.look.reader.runs import open_run
+from otel_rl.look.ui import index as index_module
+from otel_rl.look.ui.index import RunIndex
 from otel_rl.look.ui.run_line import run_line
 from otel_rl.look.ui.tree import RunTree
 from otel_rl.recorder.archive.present import present_of
@@ -163,3 +165,19 @@ def test_a_run_that_was_not_read_yet(tmp_path: Path) -> None:
 
     assert (line.state, line.severity, line.needs_somebody) == ("unread", "note", False)
     assert line.sentence == "Its records are being read."
+
+
+def test_many_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the first look at them goes on, those that are known are listed, and how many are still to come."""
+    monkeypatch.setattr(index_module, "_MOST_LOOK_S", -1.0)
+    for number in range(3):
+        record(tmp_path / str(number), Shape(steps=2))
+    index = RunIndex([tmp_path])
+    begun = index.since()
+    monkeypatch.undo()
+    until(lambda: len(index.since().runs) == 3)
+    ended = index.since()
+    index.close()
+
+    assert (len(begun.runs), begun.unread) == (0, 3)
+    assert ended.unread == 0

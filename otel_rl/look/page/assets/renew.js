@@ -9,7 +9,7 @@ export function parsed(html) {
 
 /** Give an element the children of a fresh one. Where this page draws (`.draw`) and what it added (`data-drawn`) stay. */
 export function renew(old, fresh) {
-  const before = [...old.childNodes].filter((node) => !node.dataset?.drawn);
+  const before = [...old.childNodes].filter((node) => node.dataset?.drawn === undefined);
   let at = 0;
   for (const wanted of [...fresh.childNodes]) {
     const known = wanted.id ? before.findIndex((node, place) => place >= at && node.id === wanted.id) : at;

@@ -19,7 +19,7 @@ export function runScreen(place, key) {
   const overview = make("div", {class: "follow", id: "follow"}, make("p", {id: "where", role: "status"}), make("div", {id: "brush"}));
   const main = make("main", {}, make("p", {class: "note", id: "reading"}, "Reading the run …"));
   const sections = new Map();
-  const marks = make("button", {type: "button", hidden: true, "data-drawn": "", onclick: () => changeMarks([{key}], () => look().catch(sayWhat)).catch(sayWhat)}, "Marks …");
+  const marks = make("button", {type: "button", hidden: true, class: "marking", "data-drawn": true, onclick: () => changeMarks([{key}], () => look().catch(sayWhat)).catch(sayWhat)}, "Marks …");
   header.append(marks);
   let everyMs = LIVE_MS, isFollowed = false;
   place.append(header, nav, main);

@@ -134,8 +134,8 @@ export function runsScreen(place, of, parts) {
       [foundFor, isStale] = [asked, false];
       found = next.refused && found ? {...found, refused: next.refused} : next; // while somebody types, what was found stays
     }
-    if (!runs.size) say(`No run in ${news.directories.join(", ")} yet. Record one: otel-rl demo, or: otel-rl run -- python train.py`);
-    showPlace(`${wholeText(runs.size)} ${runs.size === 1 ? "run" : "runs"} in ${news.directories.join(", ")}`);
+    if (!runs.size && !news.unread) say(`No run in ${news.directories.join(", ")} yet. Record one: otel-rl demo, or: otel-rl run -- python train.py`);
+    showPlace(`${wholeText(runs.size)} ${runs.size === 1 ? "run" : "runs"} in ${news.directories.join(", ")}${news.unread ? ` · ${wholeText(news.unread)} more are being read` : ""}`);
     show();
   };
   read(Object.fromEntries(parts));
@@ -183,7 +183,7 @@ const COLUMNS = [
   {title: "a step", sort: "step_time", kind: "number", cell: stepOf},
   {title: "time goes to", cell: (run) => [barOf(run.recent_shares)]},
   {title: "main metric", sort: "reward", kind: "curve", cell: curveOf},
-  {title: "cost", sort: "gpu_hours", kind: "cost", cell: ({spent}) => [spent]},
+  {title: "cost", sort: "gpu_hours", kind: "cost", cell: ({spent}) => spent.split(/, | (?=\()/).map((part) => make("span", {}, part))},
   {title: "seen", sort: "seen", kind: "number", cell: (run, at) => [run.last_unix_nano ? agoText((at - run.last_unix_nano) / 1e9) : ""]},
 ];
 
