@@ -124,12 +124,13 @@ class TensorBoard(Program):
     def points(self) -> Iterator[Point]:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-        for path in {file.parent for file in self.place.rglob("events.out.tfevents.*")}:
-            events = EventAccumulator(str(path), size_guidance={"scalars": 0, "tensors": 0})
+        # By their number: TensorBoard sorts files of one second by their names, 10 before 9.
+        for file in sorted(self.place.rglob("events.out.tfevents.*"), key=lambda path: int(path.suffix[1:])):
+            events = EventAccumulator(str(file), size_guidance={"scalars": 0, "tensors": 0})
             events.Reload()
             for tag in events.Tags()["scalars"]:
                 for event in events.Scalars(tag):
-                    yield str(path), tag, event.value, event.step
+                    yield str(file.parent), tag, event.value, event.step
 
 
 class Mlflow(Program):
