@@ -133,8 +133,8 @@ def _of_children(kind: str, children: Sequence[str], nodes: Mapping[str, Node]) 
     """Yield the debts of children: of those that have ended, else of those that are not idle."""
     dead = [child for child in children if nodes[child].activity.kind == "zombie"]
     owing = [child for child in children if not _idles(nodes[child]) and not nodes[child].is_idle]
-    # A process that waits for the end of another one waits for it whatever it does.
-    owing = owing or ([*children] if kind == "child" else [])
+    if kind == "child" and not owing:  # it waits for the end of a child, whatever that does
+        owing = [child for child in children if not nodes[child].is_helper] or [*children]
     yield from (Debt(child, "kernel", is_proven=kind == "child" and len(children) == 1) for child in dead or owing)
 
 

@@ -86,6 +86,24 @@ def test_a_child_that_works_is_one() -> None:
     assert found.sentence.startswith("Child process 9 of rank 0 (python) writes to a pipe")
 
 
+def test_the_end_of_a_child_is_awaited_and_not_that_of_a_helper() -> None:
+    """A worker whose queue is not empty cannot end; the resource tracker, which was started before, owes nothing."""
+    command = "python -c from multiprocessing.resource_tracker import main;main(36)"
+    tracker = ProcessSeen(pid=8, parent=100, command=command, kernel=_READS)
+    library = "/usr/lib/python3.11"
+    joins = Thread((Frame(f"{library}/threading.py", 9, "join"), Frame(f"{library}/queues.py", 9, "_finalize_join")))
+    worker = ProcessSeen(
+        pid=9, parent=100, command="python", threads=(joins,), kernel=Kernel(state="S", syscall="futex")
+    )
+    rank = seen(0, waits_in("multiprocessing/process", "join"), kernel=Kernel(state="S", syscall="wait4"))
+
+    assert verdict_of([machine(rank, tracker, worker)], [now((0, "", "close"))], AT).who == (
+        "child process 9 of rank 0",
+    )
+    alone = verdict_of([machine(rank, tracker)], [now((0, "", "close"))], AT)
+    assert alone.who == ("child process 8 of rank 0",)
+
+
 @pytest.mark.parametrize("phase", ["wait_for_rollouts", "update_actor"])
 def test_workers_that_wait_for_work_are_idle(phase: str) -> None:
     """Two rollouts in `Queue.get` with no trajectory open make no circle, whatever the rank does."""
