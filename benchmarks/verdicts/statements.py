@@ -85,5 +85,6 @@ def of_events(path: Path) -> Iterator[Statement]:
             at = float(arrived)
         except ValueError:
             continue  # is being written
-        words = [str(value) for value in event.get("attributes", {}).values()]
+        values = map(str, event.get("attributes", {}).values())
+        words = [one for one in values if not one.startswith("/")]  # the path of the run has the scenario's name
         yield Statement(event["name"], " ".join(words), event["name"] in ACCUSING_EVENTS, at)

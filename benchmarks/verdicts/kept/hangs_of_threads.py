@@ -187,7 +187,7 @@ SCENARIOS = (
         "meta-pytorch/torchforge#557",
         all_evicted,
         Label(
-            right=(r"stale|evict|dropped|old(er)? version|version \d", r"\ball\b|every|each|drop|evict|none|only"),
+            right=(r"stale|evict|drop(s|ped)|old(er)? version|version \d", r"\ball\b|every|each|drop|evict|none|only"),
             place=(r"\bsample\b|buffer|generat",),
         ),
     ),
@@ -196,7 +196,10 @@ SCENARIOS = (
         "NVIDIA-NeMo/RL#3219",
         permits_lost,
         Label(
-            right=(r"ToolServerError|503|rollouts? .*failed|failed", r"permit|capacity|acquire|semaphore|releas"),
+            right=(
+                r"ToolServerError|503|rollouts? .*failed|failed",
+                r"\bpermits?\b|\bcapacity\b|\bacquire\b|semaphore|\breleas",
+            ),
             place=(r"ToolServerError|503|failed|acquire|semaphore|rollout_pump|\bqueue\b|generate",),
         ),
     ),
