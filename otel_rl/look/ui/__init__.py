@@ -3,8 +3,8 @@
 In reading order: `server` listens and makes the link, `site` answers requests from `routes`, `shell` is the page
 itself. `index` knows the runs: `tree` finds them, `verdicts` concludes in the background, `run_line` is one in the
 list. `run_page` is one run: the parts of its report, which is the same page with its data inside. `run_reading` reads
-them again while somebody looks, as `budget` allows; `processes_now` is the one part that a report does not have.
-`kept_files` is the cache on disk. `overlay` has the lines of several runs:
-`step_ranges` reads them, `range_cache` keeps them, and `compared` says how the runs differ. `choice`
-finds and sorts runs, as `ls` does, and `mark_changes` marks and deletes them, as `tag` and `rm` do.
+them again while somebody looks, as `budget` allows, and `run_tail` has the steps since then; `processes_now` is the one
+part that a report does not have. `overlay` has the lines of several runs: `step_ranges` reads them, `range_cache` keeps
+them, and `compared` says how the runs differ. `choice` finds and sorts runs, as `ls` does, and `mark_changes` marks and
+deletes them, as `tag` and `rm` do. `kept_files` is the cache on disk.
 """

@@ -17,6 +17,7 @@ from otel_rl.look.ui.overlay import OverlaidRun, overlay, tag_of
 from otel_rl.look.ui.seeds import of_same_seeds
 from otel_rl.look.ui.site import Content, Query, Route, as_json
 from otel_rl.recorder.archive.runs import is_run_directory, place_of
+from otel_rl.recorder.otlp.answers import MALFORMED, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _RUN = "/run/([0-9a-f]+)"
+_MOST_DIGITS = 9
 
 
 def routes_of(index: RunIndex, pages: RunPages, ranges: RangeCache) -> Sequence[Route]:
@@ -36,6 +38,7 @@ def routes_of(index: RunIndex, pages: RunPages, ranges: RangeCache) -> Sequence[
         Route(re.compile("/runs"), partial(_runs, index)),
         Route(re.compile(_RUN), partial(_run, index, pages)),
         Route(re.compile(f"{_RUN}/part/([a-z]+)"), partial(_part, index, pages)),
+        Route(re.compile(f"{_RUN}/tail"), partial(_tail, index, pages)),
         Route(re.compile(f"{_RUN}/marks"), partial(_marks, index)),
         Route(re.compile(f"{_RUN}/marks"), partial(_change, index), "POST"),
         Route(re.compile(f"{_RUN}/content"), partial(_content, index)),
@@ -68,6 +71,14 @@ def _found(index: RunIndex, choice: RunChoice, query: Query) -> Content:
 def _run(index: RunIndex, pages: RunPages, key: str, query: Query) -> Content:
     """Return the page of a run, without what the browser knows."""
     return Content("", lambda: as_json(pages.page(place_of(_place(index, key).path), set(query.every("known")))))
+
+
+def _tail(index: RunIndex, pages: RunPages, key: str, query: Query) -> Content:
+    """Return the steps that a run has recorded since its parts were read, from a place on."""
+    first = query.one("from", "0")
+    if not first.isdecimal() or len(first) > _MOST_DIGITS:
+        raise Refusal(MALFORMED, "from is the place of a step in the tail")
+    return Content("", lambda: as_json(pages.tail(_place(index, key), int(first))))
 
 
 def _part(index: RunIndex, pages: RunPages, key: str, name: str, _: Query) -> Content:

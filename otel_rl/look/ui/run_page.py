@@ -20,6 +20,7 @@ from otel_rl.look.ui.budget import ReadingBudget
 from otel_rl.look.ui.kept_files import PAGE, keep, key_of
 from otel_rl.look.ui.processes_now import processes_now
 from otel_rl.look.ui.run_reading import PageSection, RunReading, kept_reading, readings_of, section_of
+from otel_rl.look.ui.run_tail import RunTail, place_in
 from otel_rl.look.ui.verdicts import verdict_of
 from otel_rl.recorder.archive.lease import RENEW_S, hold_lease
 from otel_rl.recorder.archive.present import present_of
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
 
     from otel_rl.look.ui.changes import Fingerprint
     from otel_rl.look.ui.index import RunIndex
+    from otel_rl.look.ui.run_tail import TailSteps
     from otel_rl.recorder.archive.present import RunPresent
     from otel_rl.recorder.archive.runs import Place
 
-    _Readings = Callable[..., Iterator[RunReading]]
+    _Readings = Callable[..., Iterator[tuple[RunReading, RunTail | None]]]
 
 _PRESENT_S = 0.9
 """Seconds for which the processes are those of now: each page asks once a second."""
@@ -58,6 +60,7 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
     header: str  # its title line
     sections: tuple[PageSection, ...]  # its sections; none before it was read
     parts: dict[str, str]  # the digests of the data of its parts, of those that were read already
+    tail: int = 0  # number of steps that were recorded since its parts were read, whose values can be asked for
 
 
 class RunPages:
@@ -91,25 +94,36 @@ class RunPages:
             raise LookupError(f"{name} has not been read")
         return read.parts[name]
 
+    def tail(self, place: Place, first: int) -> TailSteps:
+        """Return the steps that were recorded since the parts were read, from a place on.
+
+        Raises:
+            LookupError: There is no tail.
+        """
+        if (tail := self._look(place).tail_since(first)) is None:
+            raise LookupError("the run has no tail")
+        return tail
+
     def close(self) -> None:
         """End the threads, each after the part that it reads: later, the reader could start no thread of its own."""
         self._closing.set()
         self._readers.shutdown(cancel_futures=True)
 
-    def _read(self, path: Path, *, is_over: bool) -> Iterator[RunReading]:
-        """Yield what there is to show of a run, more and more."""
+    def _read(self, path: Path, *, is_over: bool) -> Iterator[tuple[RunReading, RunTail | None]]:
+        """Yield what there is to show of a run, more and more, and what follows its steps while it goes on."""
         key, files = key_of(path), changes.of_facts(path, is_over=is_over)
         if is_over and (kept := kept_reading(self._cache, key, files)) is not None:
-            yield kept
+            yield kept, None
             return
-        verdict = None if self._index is None else self._index.verdict(path)
+        verdict, in_files = None if self._index is None else self._index.verdict(path), place_in(path)
         moment = RunMoment(path, verdict.facts if verdict is not None and verdict.fingerprint == files else None)
         if self._index is not None and (verdict is None or verdict.facts is not moment.facts):
             self._index.concluded(path, verdict_of(moment.recorded, moment.facts, files))
+        tail = None if is_over else RunTail(moment.steps, moment.origin, in_files)
         for reading in readings_of(moment, files):
             if self._closing.is_set():
                 return
-            yield reading
+            yield reading, tail
         if is_over:
             keep(self._cache, key, PAGE, msgspec.msgpack.encode(reading))
 
@@ -130,6 +144,7 @@ class _Look:
 
     def __init__(self, place: Place, readings: _Readings, readers: ThreadPoolExecutor, budget: ReadingBudget) -> None:
         self.read: RunReading | None = None
+        self._tail: RunTail | None = None
         self.place, self._readings, self._readers, self._budget = place, readings, readers, budget
         self._present = present_of(place)
         self._present_at, self._due = time.monotonic(), 0.0
@@ -156,6 +171,7 @@ class _Look:
                     sections=(),
                     parts={},
                 )
+            tail = 0 if self._tail is None else len(self._tail)
             facts = as_of(read.facts, present)
             if self._seen != (present, read):  # once for all who look at it
                 now, verdict = processes_now(present), Piece("verdict", "Verdict", verdict_shown(facts))
@@ -176,7 +192,14 @@ class _Look:
                 for section in sections
             ),
             parts={name: digest for name, (digest, _) in read.parts.items()},
+            tail=tail,
         )
+
+    def tail_since(self, first: int) -> TailSteps | None:
+        with self._lock:
+            if self._tail is None or self.read is None:
+                return None
+            return self._tail.since(first, self.read.parts["steps"][0])
 
     def _renew(self) -> None:
         """Look at the present, and read the run again if its files have changed, but not too often."""
@@ -200,10 +223,11 @@ class _Look:
         began = time.process_time()  # the reader has threads of its own
         is_first = self.read is None
         try:
-            for reading in self._readings(self.place.path, is_over=is_over):
+            for read in self._readings(self.place.path, is_over=is_over):
                 if is_first:
-                    self.read = reading  # what there is already is shown at once
-            self.read, self._problem = reading, ""
+                    self.read = read[0]  # what there is already is shown at once
+            with self._lock:
+                (self.read, self._tail), self._problem = read, ""
         except Exception as error:  # one that cannot be read is said, and read again when its files change
             self._problem = str(error)
             _warnings.warn(f"{self.place.path}: {error}")

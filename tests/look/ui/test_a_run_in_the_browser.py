@@ -60,6 +60,34 @@ def test_steps_appear(tmp_path: Path, visit: Visit) -> None:
         until(lambda: rows.count() == 15, tab)
 
 
+def test_values_appear_before_the_page_is_read_again(
+    tmp_path: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The curves get the values of new steps from the tail of the archive, as a page has that is read now."""
+    monkeypatch.setattr("otel_rl.look.ui.budget.EVERY_S", 600.0)
+    steps = growing(tmp_path / "a", Shape(steps=30, nan_from=13, ends=""))
+    go_on(tmp_path / "a", steps, 10)
+
+    def drawn(tab: Any) -> list[str]:
+        figures = tab.locator("#draw-curves .multiples figure")
+        for figure in figures.all():
+            figure.scroll_into_view_if_needed()
+        texts: list[str] = tab.eval_on_selector_all("#draw-curves figure", "all => all.map(one => one.textContent)")
+        return texts
+
+    with served(tmp_path) as page, served(tmp_path) as another:
+        tab = opened(visit, page)
+        go_on(tmp_path / "a", steps, 5)
+        until(lambda: "steps 0 to 14" in tab.locator("#curves .heading").inner_text(), tab)
+        fresh = opened(visit, another)
+        for opened_tab in (tab, fresh):
+            opened_tab.locator("#draw-curves details summary").first.click()
+        until(lambda: drawn(tab) == drawn(fresh), tab)
+
+        assert tab.locator("#draw-curves details").first.locator("tbody tr").count() == 15
+        assert any("2 values are not finite, the first at step 13" in text for text in drawn(tab))
+
+
 def test_a_range_that_ends_before_the_last_step_stays(tmp_path: Path, visit: Visit) -> None:
     """One that ends at the last step moves on with it."""
     steps = growing(tmp_path / "a", Shape(steps=30, ends=""))

@@ -133,6 +133,7 @@ export function lineChart(parent, lines, options, run) {
   }, () => chart?.destroy());
   theme = color("ink");
   tableBehind(parent, `${label}: values`, () => ({
+    caption: `${options.label ?? ""}: values`,
     titles: [counted.title, ...lines.map((line) => line.name)],
     rows: rowsShown(data, run, by).map(([x, ...values]) => [counted.text(x), ...values.map(numberText)]),
   }), run);

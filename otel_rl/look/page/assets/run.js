@@ -31,6 +31,7 @@ const DRAWINGS = [
   ["draw-data", ["samples"], mountSamples],
 ];
 const LAST = [["draw-timeline", ["timeline", "run"], timelineOf]];
+const TAILED = ["steps", "curves"];
 const RANGED = ["curves", "phases", "waiting", "memory"];
 
 /** Draws the parts of a run in the places that the page has for them, and again when they have changed. */
@@ -40,10 +41,11 @@ export class RunParts {
   #digests = {};
   #isStarted = false;
 
-  /** @param dataOf Returns the data of a part. */
-  constructor(run, dataOf) {
+  /** @param dataOf Returns the data of a part. @param tail What a run has recorded since its parts were read. */
+  constructor(run, dataOf, tail = null) {
     this.run = run;
     this.dataOf = dataOf;
+    this.tail = tail;
   }
 
   /** Draw all parts but the timeline, and listen to the reader. */
@@ -59,19 +61,20 @@ export class RunParts {
   }
 
   /** Draw what can be drawn from these parts, by their digests, and again what needs one of another digest than before. */
-  async update(digests) {
+  async update(digests, followed = 0) {
     try {
-      await this.#update(digests);
+      await this.#update(digests, followed);
     } catch (error) {
       this.#digests = {}; // what did not arrive is asked for again
       throw error;
     }
   }
 
-  async #update(digests) {
+  async #update(digests, followed) {
     const changed = new Set(Object.keys(digests).filter((part) => digests[part] !== this.#digests[part]));
     this.#digests = digests;
     for (const part of changed) this.#data.delete(part);
+    if (await this.tail?.grow(digests.steps, followed)) for (const part of TAILED) if (part in digests) changed.add(part);
     if (!("run" in digests && "steps" in digests)) return;
     if (!this.#isStarted) await this.#begin();
     else if (changed.has("run") || changed.has("steps")) await this.#readAxis();
@@ -95,7 +98,7 @@ export class RunParts {
   async #readAxis() {
     const [run, {resumed, ...columns}] = await this.#read(["run", "steps"]);
     const [steps, ended, seconds] = await Promise.all([columns.steps, columns.ended, columns.seconds].map(decoded));
-    this.run.grow({steps, ended, seconds, resumed, end: run.end});
+    this.run.grow({steps, ended, seconds, resumed, end: Math.max(run.end, ended[ended.length - 1] ?? 0)});
   }
 
   /** Draw what has not been drawn yet, and what has if `isOld(needs)`. */
@@ -111,8 +114,9 @@ export class RunParts {
   /** The data of one part, or of several. */
   async #read(needs) {
     for (const part of needs) if (!this.#data.has(part)) this.#data.set(part, this.dataOf(part));
-    const data = await Promise.all(needs.map((part) => this.#data.get(part)));
+    const read = await Promise.all(needs.map((part) => this.#data.get(part)));
     this.run.signal.throwIfAborted();
+    const data = read.map((value, at) => this.tail?.onto(needs[at], value) ?? value);
     return needs.length > 1 ? data : data[0];
   }
 }

@@ -8,13 +8,15 @@ import {parsed, renew} from "./renew.js";
 import {RunParts} from "./run.js";
 import {dataOf} from "./source.js";
 import {ShownRun} from "./state.js";
+import {RunTail} from "./tail.js";
 
 const LIVE_MS = 1000, ENDED_MS = 10_000;
 const FIRST = ["verdict", "now"]; // above the overview of all steps
 
 export function runScreen(place, key) {
   const run = new ShownRun(`run=${key}`);
-  const parts = new RunParts(run, (part) => dataOf(part, () => ask(`run/${encodeURIComponent(key)}/part/${part}`)));
+  const tail = new RunTail((first) => ask(`run/${encodeURIComponent(key)}/tail?from=${first}`));
+  const parts = new RunParts(run, (part) => dataOf(part, () => ask(`run/${encodeURIComponent(key)}/part/${part}`)), tail);
   const header = make("div", {class: "run-title", role: "region", "aria-label": "The run"}), nav = make("nav", {"aria-label": "Parts of the page"});
   const overview = make("div", {class: "follow", id: "follow"}, make("p", {id: "where", role: "status"}), make("div", {id: "brush"}));
   const main = make("main", {}, make("p", {class: "note", id: "reading"}, "Reading the run …"));
@@ -36,7 +38,7 @@ export function runScreen(place, key) {
     header.shown = page.header;
     main.classList.toggle("incomplete", page.is_incomplete);
     renewSections(page.sections);
-    await parts.update(page.parts);
+    await parts.update(page.parts, page.tail);
     if (isFollowed || !("run" in page.parts)) return;
     isFollowed = true;
     run.follow(location.hash);
