@@ -98,6 +98,7 @@ class _Reader:
         self._plain = {place.path: Plain(place.path) for place in places}
         self._connection = duckdb.connect(":memory:")
         self._connection.execute("SET parquet_metadata_cache = true")  # each query looks at footers three times
+        self._connection.execute(f"SET temp_directory = {literal(_spill_place())}")
         self._history: tuple[str, Void, bool] = "", [], False
 
     def rows(self, names: Names = None, steps: Steps = None) -> Result:
@@ -224,10 +225,8 @@ class _Reader:
     @contextmanager
     def _spilling(self, query: str) -> Iterator[duckdb.DuckDBPyConnection]:
         """Yield a database with the tables of a query that writes to disk what takes more memory."""
-        # By default, a database in memory spills into `.tmp` of the working directory. DuckDB makes this one if needed,
-        # and removes it. Nothing is tried again here: lines have been given away already.
-        place = private_directory() / f"spill.{secrets.token_hex(8)}"
-        settings: dict[str, Any] = {"memory_limit": _MOST_MEMORY, "temp_directory": str(place)}
+        # Nothing is tried again here: lines have been given away already.
+        settings: dict[str, Any] = {"memory_limit": _MOST_MEMORY, "temp_directory": _spill_place()}
         try:
             with self._connection.cursor() as cursor, duckdb.connect(":memory:", config=settings) as database:
                 _define(self._relations(_named_in(query), self._now(), cursor), database)
@@ -374,6 +373,17 @@ class RunsReader(_Reader):
     def environment(self) -> dict[str, dict[str, Any]]:
         """The software of the last attempt of each run."""
         return self._latest(_TABLES["environment"], "attempt", "time_unix_nano")
+
+
+def _spill_place() -> str:
+    """Return where a database in memory spills to, by default `.tmp` of the working directory; empty for nowhere.
+
+    DuckDB makes the directory if it is needed, and removes it.
+    """
+    try:
+        return str(private_directory() / f"spill.{secrets.token_hex(8)}")
+    except OSError:
+        return ""
 
 
 def _named_in(query: str) -> list[ArchiveTable]:

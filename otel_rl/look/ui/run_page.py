@@ -221,13 +221,14 @@ class _Look:
 
     def _read(self, *, is_over: bool) -> None:
         began = time.process_time()  # the reader has threads of its own
-        is_first = self.read is None
+        is_first, read = self.read is None, None
         try:
             for read in self._readings(self.place.path, is_over=is_over):
                 if is_first:
                     self.read = read[0]  # what there is already is shown at once
-            with self._lock:
-                (self.read, self._tail), self._problem = read, ""
+            if read is not None:
+                with self._lock:
+                    (self.read, self._tail), self._problem = read, ""
         except Exception as error:  # one that cannot be read is said, and read again when its files change
             self._problem = str(error)
             _warnings.warn(f"{self.place.path}: {error}")

@@ -65,7 +65,7 @@ def place_in(run: Path) -> ArchivePlace:
 
 
 class RunTail:
-    """What a run has recorded since a moment.
+    """The steps that a run has recorded since a moment.
 
     Attributes:
         has_ended: If true, what follows is not in order.

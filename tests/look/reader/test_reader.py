@@ -6,6 +6,7 @@ import logging
 import math
 import struct
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -569,3 +570,13 @@ def test_messages_of_other_steps_are_not_read(tmp_path: Path) -> None:
     found = otel_rl.open_run(tmp_path).sql("SELECT text FROM messages WHERE author = 'assistant'", steps=[range(4, 5)])
     assert found["text"].tolist() == ["step 4"]
     assert otel_rl.open_run(tmp_path).steps_of_messages() == [range(3, 4), range(4, 5), range(7, 8)]
+
+
+def test_large_queries_leave_the_working_directory_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries that need more memory than there is use the private directory of the user, not `.tmp` here."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    reader = otel_rl.open_run(archived(tmp_path / "run", [Row(0, 0, {"x": 1.0})]))
+    place = Path(reader.sql("SELECT current_setting('temp_directory') AS place")["place"][0])
+
+    assert place.parent.parent == tmp_path
+    assert place.parent.stat().st_mode & 0o777 == 0o700
