@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PORTS, _PROMETHEUS = "ports", "prometheus"
 _OURS = "rl_"
-"""The begin of the names of metrics of another run's agent."""
+"""The begin of the names of metrics of another run's agent, which any program can use."""
 
 
 def ports(machine: CheckedMachine) -> Iterator[Check]:
@@ -33,7 +33,8 @@ def ports(machine: CheckedMachine) -> Iterator[Check]:
         if not reason:
             yield Check(_PORTS, "ok", f"the metrics endpoint {host}:{port} is free")
         elif _OURS in ask(f"http://{host}:{port}/metrics").body:
-            yield Check(_PORTS, "ok", f"{host}:{port} is the metrics endpoint of another run; this one takes the next")
+            what = f"{host}:{port} is taken by a program with metrics as a run has them; this run takes the next port"
+            yield Check(_PORTS, "ok", what)
         else:
             what = f"another program has the port of the metrics endpoint, {host}:{port} ({reason})"
             fix = "The next free port is used. Set OTEL_EXPORTER_PROMETHEUS_PORT if Prometheus scrapes a fixed one."

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.look.insight.facts import Cost
 from otel_rl.look.reader.result import lines_of
+from otel_rl.recorder.archive.json_texts import decoded
 from otel_rl.recorder.facts.goodput import HUNG
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _gpu_hours(recorded: RecordedRun, attempts: Mapping[int, AttemptTime]) -> fl
         FROM attempts WHERE coalesce(role, '') = '' GROUP BY attempt, rank ORDER BY attempt, rank"""
     of_hosts: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for attempt, host, devices in lines_of(recorded.run.sql(query)):
-        of_hosts[attempt][host].append(len(json.loads(devices)) if devices else 0)
+        of_hosts[attempt][host].append(len(decoded(devices) or ()))
     hours = []
     for attempt, hosts in of_hosts.items():
         time, gpus = attempts[attempt], [count for counts in hosts.values() for count in counts]

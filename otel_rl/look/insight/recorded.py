@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 import time
@@ -19,6 +18,7 @@ from otel_rl.look.reader.result import lines_of
 from otel_rl.look.reader.runs import RunReader
 from otel_rl.look.reader.valid import literal
 from otel_rl.recorder.archive import files
+from otel_rl.recorder.archive.json_texts import decoded
 from otel_rl.recorder.archive.now import read_now
 from otel_rl.recorder.archive.runs import machines
 from otel_rl.recorder.archive.tables import SPANS
@@ -209,7 +209,7 @@ class RecordedRun:
             f" WHERE name IN ({names}) ORDER BY time_unix_nano, name, rank, attributes LIMIT {_MOST_EVENTS}"
         )
         return [
-            RecordedEvent(name, at, step, rank, json.loads(attributes or "{}"))
+            RecordedEvent(name, at, step, rank, decoded(attributes) or {})
             for name, at, step, rank, attributes in lines_of(self.run.sql(query))
         ]
 

@@ -26,12 +26,12 @@ _FIRST_EVENTS, _LAST_EVENTS = 200, 100
 _MARK_PLACES, _MOST_MARKS = 400, 5_000
 _MOST_PROCESSES = 300
 _MOST_FILES = 50
-_MOST_CHARACTERS = 2_000
+_MOST_CHARACTERS, _LONGEST_NAME = 2_000, 200
 _EVENTS = """
-SELECT name, time_unix_nano, step, rank, attributes FROM events
-QUALIFY row_number() OVER (PARTITION BY name ORDER BY time_unix_nano) <= {first}
-    OR row_number() OVER (PARTITION BY name ORDER BY time_unix_nano DESC) <= {last}
-ORDER BY time_unix_nano, name, step, rank, attributes LIMIT {most}
+SELECT left(events.name, {longest}) AS name, time_unix_nano, step, rank, attributes FROM events
+QUALIFY row_number() OVER (PARTITION BY events.name ORDER BY time_unix_nano) <= {first}
+    OR row_number() OVER (PARTITION BY events.name ORDER BY time_unix_nano DESC) <= {last}
+ORDER BY time_unix_nano, events.name, step, rank, attributes LIMIT {most}
 """
 _MARKS = """
 SELECT arg_min(step, time_unix_nano) AS step, min(time_unix_nano) AS time, name IN ({trouble}) AS bad FROM events
@@ -49,7 +49,7 @@ def events_of(run: RunReader, origin: int) -> tuple[Markup, list[list[Any]]]:
     count = int(run.sql("SELECT count(*) AS count FROM events")["count"][0])
     if not count:
         return tag("p", "No event was recorded.", class_="nothing"), []
-    rows = run.sql(_EVENTS.format(first=_FIRST_EVENTS, last=_LAST_EVENTS, most=_MOST_EVENTS))
+    rows = run.sql(_EVENTS.format(longest=_LONGEST_NAME, first=_FIRST_EVENTS, last=_LAST_EVENTS, most=_MOST_EVENTS))
     steps, ranks = (np.ma.MaskedArray(rows[name]).filled(-1).tolist() for name in ("step", "rank"))
     lines = []
     every = zip(rows["name"], rows["time_unix_nano"].tolist(), steps, ranks, rows["attributes"], strict=True)

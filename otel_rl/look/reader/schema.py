@@ -18,6 +18,7 @@ import msgspec
 from otel_rl.look.reader.plain_paths import plain
 from otel_rl.look.reader.valid import literal
 from otel_rl.recorder.archive.columns import largest_of
+from otel_rl.recorder.archive.json_texts import DEEPEST, is_too_deep
 from otel_rl.recorder.archive.tables import SQL
 
 if TYPE_CHECKING:
@@ -136,6 +137,15 @@ def _of_values(
     for at, *counts in database.execute(query).fetchall():
         if name := next((name for name, count in zip(conditions, counts, strict=True) if count), ""):
             faults[files[at]] = Fault(f"its column {name} has a value that {table.name} cannot have")
+    for column in table.columns:
+        if column.kind == "json" and column.name in conditions:
+            name = column.name
+            brackets = f"length({name}) - length(translate({name}, '[{{', ''))"
+            query = f"SELECT file_index, {name} FROM {_source(files)} WHERE {brackets} > {DEEPEST}"
+            lines = database.execute(query)
+            while line := lines.fetchone():
+                if is_too_deep(line[1]):
+                    faults[files[line[0]]] = Fault(f"its column {name} has a value that nests too deeply")
     return faults
 
 

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from otel_rl.cli.lines import StyledText
-from otel_rl.recorder.facts.ranges import value_range
+from otel_rl.recorder.facts.ranges import place_in, value_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,8 +41,13 @@ def fill(style: Style) -> str:
 
 
 def bar(parts: Iterable[tuple[float, Style]], cells: int) -> Line:
-    """Draw amounts as parts of one bar, rounded so that they add up; parts that are too small are left out."""
-    amounts = [(max(0.0, amount), style) for amount, style in parts]
+    """Draw amounts as parts of one bar, rounded so that they add up; parts that are too small are left out.
+
+    Amounts that are not finite are left out.
+    """
+    amounts = [(amount, style) for amount, style in parts if 0 < amount < math.inf]
+    largest = max((amount for amount, _ in amounts), default=1.0)
+    amounts = [(amount / largest, style) for amount, style in amounts]  # the sum of some finite ones is infinite
     total = sum(amount for amount, _ in amounts)
     if total <= 0:
         return (StyledText(" " * cells),)
@@ -85,8 +90,8 @@ def _level(group: Sequence[Number], low: float, high: float) -> str:
     known = [value for value in group if value is not None and math.isfinite(value)]
     if len(known) < len(group):
         return "?"
-    share = (sum(known) / len(known) - low) / (high - low) if high > low else 0.5
-    return _LEVELS[max(0, min(len(_LEVELS) - 1, int(share * len(_LEVELS))))]
+    share = sum(place_in(value, low, high) for value in known) / len(known)
+    return _LEVELS[min(len(_LEVELS) - 1, int(share * len(_LEVELS)))]
 
 
 def curve(
@@ -115,9 +120,7 @@ def curve(
 
 
 def _scaled(value: float, limits: tuple[float, float], count: int) -> int:
-    low, high = limits
-    share = (value - low) / (high - low) if high > low else 0.5
-    return min(count - 1, max(0, int(share * count)))
+    return min(count - 1, int(place_in(value, *limits) * count))
 
 
 def _between(start: tuple[int, int], end: tuple[int, int]) -> Iterable[tuple[int, int]]:

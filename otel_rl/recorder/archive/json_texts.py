@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import re
 from typing import Any
 
 import msgspec
@@ -12,6 +14,9 @@ from otel_rl.recorder.convert.strict_json import SPELLED, spelled
 
 _FLOAT = "$float"
 """The key of an object that stands for a float that JSON cannot represent."""
+DEEPEST = 500
+"""Levels of a text that is decoded: at some 900, Python raises `RecursionError`, depending on the caller."""
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
 _encode = msgspec.json.Encoder().encode
 
 
@@ -24,10 +29,24 @@ def encoded(value: Any) -> str | None:
 
 
 def decoded(text: str | None) -> Any:
-    """Return the value of a JSON text; `None` if it is empty."""
+    """Return the value of a JSON text; `None` if it is empty.
+
+    Raises:
+        ValueError: It is not JSON, or nests too deeply.
+    """
     if not text:
         return None
-    return json.loads(text, object_hook=_unmarked)
+    try:
+        return json.loads(text, object_hook=_unmarked)
+    except RecursionError:
+        raise ValueError("a JSON text nests too deeply") from None
+
+
+def is_too_deep(text: str) -> bool:
+    """Return whether a JSON text has more than `DEEPEST` levels."""
+    marks = (match[0] for match in _STRING_OR_BRACKET.finditer(text))
+    steps = (1 if mark in "[{" else -1 for mark in marks if mark[0] != '"')
+    return any(depth > DEEPEST for depth in itertools.accumulate(steps))
 
 
 def _marked(value: Any) -> Any:
@@ -41,4 +60,6 @@ def _marked(value: Any) -> Any:
 
 
 def _unmarked(fields: dict[str, Any]) -> Any:
-    return SPELLED[fields[_FLOAT]] if set(fields) == {_FLOAT} else fields
+    """Return the float that an object stands for; others are as a program has named its own values."""
+    spelling = fields.get(_FLOAT)
+    return SPELLED.get(spelling, fields) if len(fields) == 1 and isinstance(spelling, str) else fields

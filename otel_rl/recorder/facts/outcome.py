@@ -57,7 +57,9 @@ def outcome_sentence(standing: Standing, extent: RunExtent, at: int) -> str:
     match standing.state:
         case "finished":
             died = f"; {standing.reason}" if standing.reason else ""
-            return f"Finished after {took}: {steps}{_resumed(extent)}{died}."
+            after = f" after {took}" if extent.started_unix_nano else ""
+            known = f": {steps}" if extent.steps or after else ""
+            return f"Finished{after}{known}{_resumed(extent)}{died}."
         case "live":
             return _so_far(standing, extent, took)
         case "empty":

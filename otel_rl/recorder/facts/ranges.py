@@ -7,6 +7,7 @@ the range. Values that vary by less than a twentieth of their size are drawn nea
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -46,7 +47,18 @@ def value_range(values: Iterable[float | None]) -> ValueRange:
     if known[0] > 0 and right / left >= _DECADES:
         return ValueRange(known[0], known[-1], is_log=True)
     lacking = _LEAST * max(abs(low), abs(high)) - (high - low)
-    return ValueRange(low - lacking / 2, high + lacking / 2) if lacking > 0 else ValueRange(low, high)
+    if lacking > 0:
+        low, high = max(low - lacking / 2, -sys.float_info.max), min(high + lacking / 2, sys.float_info.max)
+    return ValueRange(low, high)
+
+
+def place_in(value: float, low: float, high: float) -> float:
+    """Return where a value is between two others, from 0 to 1; the middle if these are equal."""
+    if not low < high:
+        return 0.5
+    if math.isinf(high - low):  # ±1.7e308 are finite, and their difference is not
+        value, low, high = value / 2, low / 2, high / 2
+    return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
 def _at(known: Sequence[float], share: float) -> float:

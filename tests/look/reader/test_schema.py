@@ -43,6 +43,11 @@ CASES = {
     "no column": ("rows", left_out("value"), "no column value"),
     "missing values": ("steps", put("attempt", None, pa.int64()), "column attempt has missing values"),
     "no JSON": ("events", put("attributes", "{["), "column attributes has a value that events cannot have"),
+    "too deep": (
+        "events",
+        put("attributes", '{"a":' * 5000 + "1" + "}" * 5000),
+        "column attributes has a value that nests",
+    ),
     "a list for an object": ("events", put("attributes", "[1]"), "column attributes has a value"),
     "objects for numbers": ("steps", put("missing_ranks", '[1, {"a": null}]'), "column missing_ranks has a value"),
     "an unknown outcome": ("ends", put("outcome", "exploded"), "column outcome has a value"),

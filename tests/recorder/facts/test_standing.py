@@ -203,6 +203,8 @@ def test_sentences_of_a_run_without_steps() -> None:
     """Nothing is said of steps that are not there."""
     begun = RunExtent(AT - 3 * S, AT)
 
+    assert outcome_sentence(Standing("finished"), RunExtent(), AT) == "Finished."
+    assert outcome_sentence(Standing("finished"), RunExtent(steps=30), AT) == "Finished: 30 steps."
     assert outcome_sentence(Standing("live"), begun, AT) == "Running for 3 s, before its first step."
     assert outcome_sentence(Standing("failed", "it"), begun, AT) == "Failed before its first step: it."
     assert outcome_sentence(Standing("live", "no agent has written yet", lacks="report"), RunExtent(), AT) == (

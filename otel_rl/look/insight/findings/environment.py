@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from typing import TYPE_CHECKING, Any
 
 from otel_rl.look.insight.changed import between, machines, software
 from otel_rl.look.insight.facts import Evidence, Finding
 from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.reader.runs import open_run
+from otel_rl.recorder.archive.json_texts import decoded
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _resumed(recorded: RecordedRun) -> Iterator[Finding]:
         return
     of_attempt: dict[int, dict[str, Any]] = {}
     for attempt, text in zip(table["attempt"].tolist(), table["environment"].tolist(), strict=True):
-        of_attempt.setdefault(attempt, {}).update(json.loads(text))
+        of_attempt.setdefault(attempt, {}).update(decoded(text) or {})
     before, last = sorted(of_attempt)[-2:]
     differences = [
         *software(of_attempt[before], of_attempt[last]),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.look.insight.facts import Evidence, Finding
 from otel_rl.look.insight.troubles import HANG
 from otel_rl.look.reader.result import lines_of
+from otel_rl.recorder.archive.json_texts import decoded
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _read(recorded: RecordedRun) -> list[_HungProcess]:
         FROM (SELECT * REPLACE (coalesce(role, '') AS role, coalesce(culprits, '[]') AS culprits) FROM hangs)
         WHERE ended_unix_nano IS NOT NULL AND kind = 'hung' ORDER BY started_unix_nano, role, rank""")
     processes = [_HungProcess(*line) for line in lines_of(hangs)]
-    return [process._replace(culprits=tuple(json.loads(str(process.culprits)))) for process in processes]
+    return [process._replace(culprits=tuple(decoded(str(process.culprits)) or ())) for process in processes]
 
 
 def _episodes(processes: Sequence[_HungProcess]) -> list[_HangEpisode]:

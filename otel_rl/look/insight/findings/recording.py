@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from msgspec.structs import replace
 from otel_rl.look.insight.facts import Evidence, Finding
 from otel_rl.look.insight.troubles import of_process
 from otel_rl.look.reader.result import lines_of
+from otel_rl.recorder.archive.json_texts import decoded
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _missing(recorded: RecordedRun) -> list[Finding]:
     rows = recorded.run.sql(query)
     of_rank: dict[int, tuple[int, int, int]] = {}
     for text, count, first, last in lines_of(rows):
-        for rank in json.loads(text):
+        for rank in decoded(text) or ():
             known = of_rank.get(rank, (0, first, last))
             of_rank[rank] = known[0] + count, min(known[1], first), max(known[2], last)
     if not of_rank or recorded.steps is None:

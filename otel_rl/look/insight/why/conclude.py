@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from otel_rl.look.insight.why.slow_steps import MOST_EXPLAINED, StepWall, slow_o
 from otel_rl.look.insight.why.step_paths import StepPaths, work_of
 from otel_rl.look.insight.why.step_spans import SpanWork, read_window
 from otel_rl.look.insight.why.what_if import OF_TRAJECTORIES, saves_of
+from otel_rl.recorder.archive.json_texts import decoded
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _stages(recorded: RecordedRun, path: StepPath) -> list[Stage]:
 def _named(recorded: RecordedRun, who: SpanProcess) -> str:
     """Return a process in words: `rank 3 (node2)`, or the name of another program."""
     if who.resource:
-        resource = json.loads(who.resource)
+        resource = decoded(who.resource)
         names = (resource.get(name) for name in (semconv.SERVICE_INSTANCE_ID, semconv.SERVICE_NAME))
         return str(next(filter(None, names), "another program"))
     return recorded.rank_text(who.rank, who.role) if who.rank >= 0 else who.role

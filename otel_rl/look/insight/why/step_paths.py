@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +13,7 @@ from otel_rl.look.insight.why.clocks import corrected, messages_of, offsets
 from otel_rl.look.insight.why.critical_path import Hop, path_of
 from otel_rl.look.insight.why.folded_spans import fold
 from otel_rl.look.insight.why.step_spans import NOTHING, SpanProcess, SpanWork
+from otel_rl.recorder.archive.json_texts import decoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -109,7 +109,7 @@ def _at_once(window: StepWindow) -> dict[SpanProcess, int]:
 def _clock(recorded: RecordedRun, who: SpanProcess) -> str:
     """Return the name of the clock of a process: its machine, or the program itself if that is unknown."""
     if who.resource:
-        resource = json.loads(who.resource)
+        resource = decoded(who.resource)
         return str(resource.get(semconv.HOST_NAME) or who.resource)
     hosts = [member.host for member in recorded.members if (member.role, member.rank) == (who.role, who.rank)]
     return hosts[-1] if hosts else ""

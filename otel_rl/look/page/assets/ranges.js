@@ -17,7 +17,8 @@ export function valueRange(values) {
   const [low, high] = [inside[0], inside[inside.length - 1]];
   if (known[0] > 0 && right / left >= DECADES) return {low: known[0], high: known[known.length - 1], log: true};
   const lacking = LEAST * Math.max(Math.abs(low), Math.abs(high)) - (high - low);
-  return lacking > 0 ? {low: low - lacking / 2, high: high + lacking / 2, log: false} : {low, high, log: false};
+  if (!(lacking > 0)) return {low, high, log: false};
+  return {low: Math.max(low - lacking / 2, -Number.MAX_VALUE), high: Math.min(high + lacking / 2, Number.MAX_VALUE), log: false};
 }
 
 /** The range of several lines: lines that are far from most others, such as those of runs that diverged, are outside. */

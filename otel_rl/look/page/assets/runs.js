@@ -261,6 +261,11 @@ function curveOf(run) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
+/** Where a value is between two others, from 0 to 1; ±1.7e308 are finite, and their difference is not. */
+function placeIn(value, low, high) {
+  return Number.isFinite(high - low) ? (value - low) / (high - low) : (value / 2 - low / 2) / (high / 2 - low / 2);
+}
+
 /** A metric over the whole run as a line; a gap is a value that is not finite. */
 function sparkline(points) {
   const svg = document.createElementNS(SVG, "svg");
@@ -273,7 +278,7 @@ function sparkline(points) {
   const {low, high} = valueRange(values), first = steps[0], last = steps.at(-1);
   const x = (step) => ((step - first) / (last - first || 1)) * (CURVE.width - 2) + 1;
   const inside = (value) => Math.max(low, Math.min(value, high));
-  const y = (value) => (high === low ? CURVE.height / 2 : CURVE.height - 2 - ((inside(value) - low) / (high - low)) * (CURVE.height - 4));
+  const y = (value) => (high === low ? CURVE.height / 2 : CURVE.height - 2 - placeIn(inside(value), low, high) * (CURVE.height - 4));
   let path = "", isPen = false;
   for (const [step, value] of points) {
     if (value !== null) path += `${isPen ? "L" : "M"}${x(step).toFixed(1)} ${y(value).toFixed(1)}`;
