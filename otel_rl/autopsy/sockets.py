@@ -24,6 +24,7 @@ class _Row(NamedTuple):
     remote: tuple[str, int]
     state: str
     unread: int
+    user: int
     inode: int
 
 
@@ -36,6 +37,11 @@ def listeners_at(ports: Iterable[int]) -> Mapping[int, int]:
             if link.startswith(_PREFIX) and (port := wanted.get(int(link[len(_PREFIX) : -1]))) is not None:
                 listeners.setdefault(port, pid)
     return listeners
+
+
+def owners_of(port: int) -> set[int]:
+    """Return the users whose programs listen on a port of this machine; none if the kernel does not show them."""
+    return {row.user for row in _rows() if row.state == _LISTENS and row.local[1] == port}
 
 
 def connections_of(pids: Iterable[int]) -> Mapping[int, tuple[ConnectionSeen, ...]]:
@@ -90,7 +96,9 @@ def _rows() -> list[_Row]:
                 with suppress(ValueError, IndexError):  # the last line may be cut, as files are read up to a limit
                     fields = line.split()
                     unread = int(fields[4].partition(":")[2], 16)
-                    rows.append(_Row(_end(fields[1]), _end(fields[2]), fields[3], unread, int(fields[9])))
+                    rows.append(
+                        _Row(_end(fields[1]), _end(fields[2]), fields[3], unread, int(fields[7]), int(fields[9]))
+                    )
     return rows
 
 

@@ -167,6 +167,12 @@ def test_a_directory_without_room(tmp_path: Path) -> None:
     assert os.strerror(errno.EFBIG) in printed
 
 
+def test_who_listens_on_a_port() -> None:
+    """The kernel says the user: a token for scraping is only for the programs of this one."""
+    with listening() as port:
+        assert ports.owners_of(port) == {os.geteuid()}
+
+
 @pytest.mark.slow
 def test_a_port_that_is_taken(tmp_path: Path, serve: Callable[..., Server]) -> None:
     """Another program has it, which is said, or another run's agent, which does no harm."""

@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from otel_rl.cli import main
 from tests.processes import rows_of, run, run_python
 
 
@@ -24,3 +26,17 @@ def test_a_run_that_only_recorded_is_delivered_later(tmp_path: Path) -> None:
     run([sys.executable, "-m", "otel_rl.cli", "agent", str(run_dir), "--once"], tmp_path)
 
     assert [row["step"] for row in rows_of(run_dir)] == list(range(5))
+
+
+@pytest.mark.parametrize("name", ["local", "archive", "attempts"])
+def test_a_link_in_the_run(tmp_path: Path, name: str) -> None:
+    """It can lead into another run, whose records would be taken: nothing is delivered, and the link is named."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    (tmp_path / "run" / name).symlink_to(tmp_path / "other")
+    result = CliRunner().invoke(main, ["agent", str(tmp_path / "run"), "--once"])
+
+    assert result.exit_code
+    assert f"{name} is a link" in result.output
+    assert [*(tmp_path / "other").iterdir()] == []

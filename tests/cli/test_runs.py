@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import otel_rl
 from otel_rl.cli import main
 from otel_rl.cli.runs import RunArgument
+from tests.security.other_users import needs_root
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +33,18 @@ def runs() -> dict[str, Path]:
 def test_a_run_is_found(runs: dict[str, Path], name: str, found: str) -> None:
     """By its id, by its name, where the newest one is meant, or as the newest of all."""
     assert RunArgument().convert(name, None, None).absolute() == runs[found]
+
+
+@needs_root
+def test_a_run_of_another_user(runs: dict[str, Path]) -> None:
+    """A name, an id and `newest` mean runs of this user, whatever name another one has; one that is named is read."""
+    for run_id in ("a-2", "b-1"):
+        os.chown(runs[run_id], 12345, 12345)
+
+    assert RunArgument().convert("base", None, None).absolute() == runs["a-1"]
+    assert RunArgument().convert("newest", None, None).absolute() == runs["a-1"]
+    assert RunArgument().convert("other", None, None).absolute() == runs["b-1"]
+    assert RunArgument().convert(str(runs["b-1"]), None, None) == runs["b-1"]
 
 
 def test_a_directory_is_itself(runs: dict[str, Path]) -> None:

@@ -137,6 +137,11 @@ def _end(run: Any) -> None:
         say(broken=broken())
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
+    if MOMENT == "at SIGTERM at once":
+        reuse(MOMENT)
+        say(broken=broken())
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
     if MOMENT == "in finish":
         threading.Timer(0.02, reuse, [MOMENT]).start()
     if MOMENT == "at exit":

@@ -27,9 +27,10 @@ MOMENTS = (
     ),
     *("in a conversion", "in params", "with full journals", "with a locked run", "in a thread", "in a reaction"),
     *("in a forked child", "without an agent", "in an autopsy", "in finish", "after finish", "at SIGTERM"),
+    "at SIGTERM at once",
     *("in a handler of SIGTERM", "at exit", "in the next run"),
 )
-CODES = {"at SIGTERM": -signal.SIGTERM}
+CODES = {"at SIGTERM": -signal.SIGTERM, "at SIGTERM at once": -signal.SIGTERM}
 ASKED = ("in an autopsy", "in a handler of SIGTERM")
 
 

@@ -375,11 +375,14 @@ def test_a_place_with_files_of_others(recorded: Path, tmp_path: Path) -> None:
 
 
 def test_a_pipe_and_a_loop_of_links(tmp_path: Path) -> None:
-    """A pipe is refused without waiting for a writer; links to directories are not followed."""
+    """A pipe is refused without waiting for a writer; links in a directory are not followed."""
     of_harbor(tmp_path / "job" / "good")
     os.mkfifo(tmp_path / "job" / "trajectory.json")
     (tmp_path / "job" / "loop").symlink_to(tmp_path / "job")
+    of_harbor(tmp_path / "elsewhere")
+    other = next(path for path in (tmp_path / "elsewhere").rglob("*.json"))
+    (tmp_path / "job" / "trajectory_link.json").symlink_to(other)
     code, printed = imported(tmp_path / "job", tmp_path / "run")
 
-    assert (code, printed["files"], len(printed["refused"])) == (1, {str(tmp_path / "run"): 1}, 1)
-    assert "not a regular file" in printed["refused"][0]
+    assert (code, printed["files"], len(printed["refused"])) == (1, {str(tmp_path / "run"): 1}, 2)
+    assert all("not a regular file" in refused for refused in printed["refused"])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from otel_rl.autopsy.doctor.check import Check
 from otel_rl.autopsy.doctor.network import ask
+from otel_rl.autopsy.sockets import owners_of
 from otel_rl.recorder.agent.output.targets import STALE_S
 from otel_rl.recorder.directory.agent_start import agent_is_alive, read_status
 from otel_rl.recorder.facts import wording
@@ -97,6 +100,12 @@ def prometheus(machine: CheckedMachine) -> Iterator[Check]:
     if status.prometheus is None or not agent_is_alive(machine.run):
         yield Check(_PROMETHEUS, "skipped", "the run has no metrics endpoint now")
         return
+    if not _is_own(urlsplit(status.prometheus).port or 0):
+        what = f"a program of another user has {status.prometheus}"
+        yield Check(
+            _PROMETHEUS, "failed", what, "Its answers are not of this run: do not give it the token. Ask its user."
+        )
+        return
     token = tokens.find(machine.environ, use="scrape").first
     answer = ask(status.prometheus, headers={"Authorization": f"Bearer {token}"} if token else {})
     if answer.problem or answer.status != 200:
@@ -105,6 +114,11 @@ def prometheus(machine: CheckedMachine) -> Iterator[Check]:
     else:
         yield Check(_PROMETHEUS, "ok", f"{status.prometheus} answers")
     yield _target(machine.run)
+
+
+def _is_own(port: int) -> bool:
+    """Return whether no other user than root listens on a port of this machine, as far as the kernel shows that."""
+    return owners_of(port) <= {0, os.geteuid()}
 
 
 def _target(run: RunDirectory) -> Check:

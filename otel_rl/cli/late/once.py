@@ -27,7 +27,7 @@ from otel_rl.recorder.delivery.left_behind import deliver_with
 from otel_rl.recorder.directory import agent_start, parts
 from otel_rl.recorder.directory import directory as directories
 from otel_rl.recorder.directory.directory import ATTEMPTS, RunDirectory, read_manifest
-from otel_rl.recorder.directory.parts import LOCAL, MachineId, Part
+from otel_rl.recorder.directory.parts import ARCHIVE, LOCAL, MachineId, Part
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.facts import wording
 from otel_rl.recorder.files.locks import Lock, is_held
@@ -89,8 +89,11 @@ class LateDelivery:
         Raises:
             FileNotFoundError: It is not a run directory.
             StartError: An exporter cannot be built.
-            ValueError: The manifest is damaged.
+            ValueError: The manifest is damaged, or a directory of the run is a link.
         """
+        for name in (LOCAL, ARCHIVE, ATTEMPTS):
+            if (self._run / name).is_symlink():
+                raise ValueError(f"{self._run / name} is a link; it can lead into another run, and is not followed")
         reached = list(self._look())
         if not reached and self._is_complete:
             at = directories.at(self._run)

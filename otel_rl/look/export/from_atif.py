@@ -93,15 +93,15 @@ def _texts(source: Path) -> Iterator[tuple[str, Path, bytes | OSError]]:
     yield from ((str(error.filename), source, error) for error in hidden)
     for file in (path for path in sorted(paths) if is_named or path.suffix in (".json", ".jsonl")):
         try:
-            for name, data in _parts(file):
+            for name, data in _parts(file, links=is_named):
                 if is_named or _NAME in file.name or _MARK in data:
                     yield name, file, data
         except OSError as error:
             yield str(file), file, error
 
 
-def _parts(file: Path) -> Iterator[tuple[str, bytes]]:
-    with open_regular(file) as opened:
+def _parts(file: Path, *, links: bool) -> Iterator[tuple[str, bytes]]:
+    with open_regular(file, links=links) as opened:
         if file.suffix != ".jsonl":
             yield encodable_text(str(file)), _bounded(opened.read(_MOST_BYTES + 1))
             return

@@ -99,17 +99,18 @@ def directory_of(name: str, parent: Path, *, exact: bool = False) -> Path | str:
         if place.is_dir() and exact:
             return place.absolute() if is_run_directory(place) else f"{name} is not a run directory; name one run"
         if place.is_dir():
-            return _newest(_runs_below(place)) or place  # the reader says what such a directory lacks
+            return _newest(_own_first(_runs_below(place))) or place  # the reader says what such a directory lacks
         runs = _runs_below(parent)
     except (OSError, ValueError) as error:  # a name with a null byte
         return f"{name}: {error}"
     of_id = [run for run in runs if run.id == name]
     same = of_id or [run for run in runs if run.name == name] or [run for run in runs if run.first_name == name]
+    same = same if exact else _own_first(same)
     if len(same) > 1 and (of_id or exact):
         places = ", ".join(sorted(str(run.path) for run in same))
         kind = "id" if of_id else "name"
         return f"{name} is the {kind} of {len(same)} runs; give one of the directories: {places}"
-    newest = _newest(runs if name == NEWEST else same)
+    newest = _newest(_own_first(runs) if name == NEWEST else same)
     if newest is None and name == NEWEST:
         return f"no run in {parent}; record one with: otel-rl demo, or: otel-rl run -- COMMAND"
     return newest or f"{name} is not a directory, and no run in {parent} has this id or name; to see them: otel-rl ls"
@@ -149,6 +150,18 @@ def _runs_below(directory: Path) -> list[Place]:
         return places_of(directory)
     except FileNotFoundError:
         return []
+
+
+def _own_first(runs: list[Place]) -> list[Place]:
+    """Return the runs of this user, or all if there is none: anybody can name a run as another one is named."""
+    return [run for run in runs if _owner_of(run.path) == os.geteuid()] or runs
+
+
+def _owner_of(path: Path) -> int:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return -1
 
 
 def _newest(runs: Sequence[Place]) -> Path | None:

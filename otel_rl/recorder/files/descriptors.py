@@ -12,7 +12,7 @@ import fcntl
 import os
 from typing import NamedTuple
 
-_FIRST = 640
+FIRST = 640
 """The lowest number: above those that usual loops close, below 1,024, which is the usual limit."""
 
 
@@ -49,7 +49,7 @@ def raised(number: int) -> int:
     It is closed in programs that the process starts.
     """
     with contextlib.suppress(OSError):
-        high = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _FIRST)
+        high = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, FIRST)
         os.close(number)
         return high
     return number

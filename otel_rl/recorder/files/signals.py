@@ -97,6 +97,13 @@ class SignalFiles:
             self._register(number, place, ends=number in _ENDS)
         return bool(closed)
 
+    def leave_files(self, numbers: range) -> None:
+        """Leave the signals whose files are about to be closed, until `keep` opens them again."""
+        for number, file in list(self._files.items()):
+            is_own = file.descriptor.number in numbers and file.descriptor.is_same
+            if is_own and signal.getsignal(number) is signal.SIG_DFL:
+                _unregister(number)
+
     def leave_before(self, number: int) -> None:
         """Leave the signal that asks for stacks as it was, since somebody sets its handler."""
         if number not in _ENDS:
@@ -144,9 +151,9 @@ def _replace_setters() -> None:
     The kernel does not say whose handler a signal has. So whoever sets one for the signal that asks for stacks closes
     its file first, by which an autopsy knows that it must not send it.
     """
-    for module, name in ((signal, "signal"), (faulthandler, "register"), (faulthandler, "unregister")):
+    for module, name, replacing in _SETTERS:
         original = getattr(module, name)
-        call = _leaving(original)
+        call = replacing(original)
         setattr(module, name, call)
         _replaced.append((module, name, call, original))
 
@@ -163,6 +170,34 @@ def _leaving(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(*args, **kwargs)
 
     return call
+
+
+def _leaving_files(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that leaves the signals whose files it closes.
+
+    `faulthandler` would write into a file of the trainer that has the number next.
+    """
+
+    @wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        first = args[0] if args else kwargs.get("fd")
+        end = args[1] if len(args) > 1 else first + 1 if isinstance(first, int) else None
+        if isinstance(first, int) and isinstance(end, int) and end > descriptors.FIRST:
+            for files in list(_open):
+                files.leave_files(range(first, end))
+        return original(*args, **kwargs)
+
+    return call
+
+
+_SETTERS = (
+    (signal, "signal", _leaving),
+    (faulthandler, "register", _leaving),
+    (faulthandler, "unregister", _leaving),
+    (os, "close", _leaving_files),
+    (os, "closerange", _leaving_files),
+)
+"""Functions that are replaced while there are files for signals."""
 
 
 def _restore_setters() -> None:

@@ -99,6 +99,7 @@ KEYS = (
     Key("Langfuse", ("pk-lf-",), "[0-9a-f-]{36}"),
     Key("Hugging Face, organization", ("api_org_",), "[A-Za-z0-9]{30,}"),
     Key("AWS access key", ("AKIA", "ASIA", "ABIA", "ACCA"), "[A-Z0-9]{16}(?![=A-Za-z0-9+])"),
+    Key("AWS session token", ("IQoJb3JpZ2lu",), "[A-Za-z0-9+/]{64,}={0,2}"),
     Key("JSON Web Token", ("eyJ",), r"[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
     Key("W&B", ("wandb_v1_",), "[A-Za-z0-9_]{20,}"),
     Key("NVIDIA", ("nvapi-",), "[A-Za-z0-9_-]{40,}"),
@@ -233,7 +234,7 @@ ASSIGNED = (
     Assigned(
         "W&B",
         ("wandb",),
-        r"((?:wandb|WANDB)(?:[\s_:=\"'(,-]{0,8}(?i:login|api|key|token|is)){0,4}[\s_:=\"'(,-]{1,8})"
+        r"((?:wandb|WANDB)(?:[\s_:=\"'(,.{-]{0,8}(?i:login|relogin|api|key|token|is)){0,4}[\s_:=\"'(,.{-]{1,8})"
         r"(?:local-)?[0-9a-f]{40}(?![0-9A-Za-z])",
         "wandb login ",
         ("0a1b", 40),
@@ -319,7 +320,7 @@ ASSIGNED = (
     Assigned(
         "variable of a shell or an image",
         ("env ", "set"),
-        r"((?<![\w-])(?:ENV|setenv|setx|set -[gxU]{1,3}) (?P<name>[A-Za-z][A-Za-z0-9_]{1,63}) [\"']?)"
+        r"((?<![\w-])(?:ENV|setenv|setx|set -[gxU]{1,3}|configure set) (?P<name>[A-Za-z][A-Za-z0-9_]{1,63}) [\"']?)"
         r"(?![<{$%*\[=])[^\s\"']{4,1024}",
         "ENV HF_TOKEN ",
         ("aB3x", 20),
