@@ -9,7 +9,7 @@ import {ask, poll, readable} from "./net.js";
 import {agoText, numberText, percentText, secondsText, wholeText} from "./numbers.js";
 import {valueRange} from "./ranges.js";
 
-const EVERY_MS = 1000, ANSWERS_MS = 15_000, MOST_COMPARED = 50, MOST_OFFERED = 50;
+const EVERY_MS = 1000, ANSWERS_MS = 15_000, MOST_COMPARED = 50, MOST_OFFERED = 50, MOST_DRAWN = 300;
 const MARKS = {bad: "✖", warning: "▲", note: "○", good: "✓"};
 const CALLED = {bad: "Problem", warning: "Warning", note: "Note", good: "Good"};
 const TRENDS = {1: ["↑", "slower than before"], "-1": ["↓", "faster than before"], 0: ["", ""]};
@@ -86,10 +86,10 @@ export function runsScreen(place, of, parts) {
       update: (body, {title, count, some, spent, sentences}) => {
         if (title !== undefined) {
           body.hidden = !title;
-          body.querySelector(".count").textContent = [wholeText(count), spent].filter(Boolean).join(" · ");
+          body.querySelector(".count").textContent = [wholeText(count), count > MOST_DRAWN && title && `the first ${MOST_DRAWN} are listed: search for the others`, spent].filter(Boolean).join(" · ");
           sum(body.querySelector(".summary"), {spent: "", sentences});
         }
-        if (some) keyed(body, some, {key: (run) => run.key, make: (run) => rowOf(run, columns(), chosen, sayChosen), update: (row, run) => fill(row, {...run, isBest: best.has(run.key)}, clock, columns())});
+        if (some) keyed(body, some.slice(0, MOST_DRAWN), {key: (run) => run.key, make: (run) => rowOf(run, columns(), chosen, sayChosen), update: (row, run) => fill(row, {...run, isBest: best.has(run.key)}, clock, columns())});
       },
     });
     table.hidden = !runs.size;
@@ -99,7 +99,7 @@ export function runsScreen(place, of, parts) {
     document.title = `${waiting || ""} otel-rl`.trim();
     note.classList.toggle("bad", Boolean(found?.refused));
     if (found?.refused) say(found.refused);
-    else if (runs.size) say(every.length < runs.size ? `${wholeText(every.length)} of ${wholeText(runs.size)} runs` : "");
+    else if (runs.size) say([every.length < runs.size ? `${wholeText(every.length)} of ${wholeText(runs.size)} runs` : "", settings.sort && every.length > MOST_DRAWN ? `the first ${MOST_DRAWN} are listed` : ""].filter(Boolean).join(", "));
   };
 
   /** Say something of the list; the same text again would be read out again. */
