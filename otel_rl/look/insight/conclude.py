@@ -16,12 +16,14 @@ from otel_rl.look.insight.findings.engines import engines
 from otel_rl.look.insight.findings.environment import environment
 from otel_rl.look.insight.findings.goodput import goodput
 from otel_rl.look.insight.findings.hangs import hangs
+from otel_rl.look.insight.findings.held_out import held_out
 from otel_rl.look.insight.findings.last_words import last_words
 from otel_rl.look.insight.findings.learning import learning
 from otel_rl.look.insight.findings.memory import memory
 from otel_rl.look.insight.findings.mismatch import mismatch
 from otel_rl.look.insight.findings.outcome import outcome
 from otel_rl.look.insight.findings.recording import recording
+from otel_rl.look.insight.findings.resumed import resumed
 from otel_rl.look.insight.findings.reward import reward
 from otel_rl.look.insight.findings.straggler import straggler
 from otel_rl.look.insight.findings.texts import texts
@@ -103,6 +105,8 @@ _FINDINGS: dict[str, _Find] = {
     "memory": lambda run: memory(run.recorded),
     "contradictions": lambda run: contradictions(run.recorded),
     "learning": lambda run: learning(run.recorded),
+    "held_out": lambda run: held_out(run.recorded),
+    "resumed": lambda run: resumed(run.recorded),
     "reward": lambda run: reward(run.recorded),
     "texts": lambda run: texts(run.recorded),
     "mismatch": lambda run: mismatch(run.recorded),

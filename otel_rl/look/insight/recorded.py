@@ -338,7 +338,7 @@ class RecordedRun:
 
     def load(self, names: Iterable[str]) -> None:
         """Read the values of several metrics at once."""
-        wanted = [name for name in names if name in self.names and name not in self._series]
+        wanted = [name for name in dict.fromkeys(names) if name in self.names and name not in self._series]
         if not wanted:
             return
         cases = " ".join(f"WHEN {literal(name)} THEN {n}" for n, name in enumerate(wanted))

@@ -38,6 +38,8 @@ def counted(each: float) -> Series:
 
 
 NAN = series([math.nan] * STEPS)
+RANGE = {"reward/min": level(0), "reward/max": level(1)}
+WIDE = {"response_length/min": level(300), "response_length/max": level(2048)}
 STEADY_STEPS = {"completions/mean_length": LENGTHS, "time/step": level(40)}
 SUMMED = series(
     [
@@ -145,6 +147,17 @@ ONE_PART = {"rewards/accuracy/mean": FLAT, "rewards/accuracy/std": level(0.46)}
         ("loss_without_tokens", {"n_loss_tokens": sometimes(0, 9), "policy_loss": sometimes(1, 0.01)}, {}),
         ("two_deviations", {"reward": FLAT, "reward_std": level(0.2), **ONE_PART}, {}),
         ("two_deviations", {"reward/mean": FLAT, "reward/std": level(0.9), **ONE_PART}, {}),
+        ("negative_entropy", {"objective/entropy": level(-3), "completions/mean_length": LENGTHS}, {}),
+        ("negative_entropy", {"entropy": level(-0.5, 0.1), "response_length": LENGTHS}, {}),
+        ("deviation_above_the_range", {"reward/std": level(1.7), **RANGE}, {}),
+        ("mean_is_the_maximum", {"response_length/mean": level(2048), **WIDE}, {}),
+        ("part_above_its_whole", {"timing_s/gen": level(30), "timing_s/step": level(21)}, {}),
+        ("rate_above_its_parameter", {"learning_rate": level(1e-4)}, {"learning_rate": 1e-6}),
+        ("rate_above_its_parameter", {"actor/lr": level(2e-6)}, {"actor.optim.lr": 1e-6, "critic.lr": 1e-5}),
+        ("longer_than_the_limit", {"completions/max_length": level(1500)}, {"max_completion_length": 1024}),
+        ("updates_that_move_nothing", {"actor/ppo_kl": ZERO}, {"actor.ppo_epochs": 4}),
+        ("updates_that_move_nothing", {"approx_kl": ZERO}, {"n_epochs": 10}),
+        ("held_out_is_training", {"reward": FLAT, "val/reward": FLAT}, {}),
     ],
 )
 def test_what_contradicts_itself(rule: str, values: dict[str, Series], parameters: dict[str, object]) -> None:
@@ -213,6 +226,17 @@ def test_what_contradicts_itself(rule: str, values: dict[str, Series], parameter
         ({"prompt_tokens": sometimes(0, 140), "loss": sometimes(50, 0.05)}, {}),
         ({"reward": FLAT, "reward_std": level(0.46), **ONE_PART}, {}),
         ({"reward": level(2), "reward_std": level(0.2), **ONE_PART}, {}),
+        ({"train/entropy_loss": level(-3), "response_length": LENGTHS}, {}),
+        ({"train/entropy": level(-3), "rollout/ep_len_mean": LENGTHS}, {}),
+        ({"reward/std": level(0.5), **RANGE}, {}),
+        ({"response_length/mean": level(900), **WIDE}, {}),
+        ({"timing_s/gen": level(20), "timing_s/step": level(21), "timing_s/x": level(21.3)}, {}),
+        ({"learning_rate": level(1e-6), "critic/lr": level(1e-5)}, {"learning_rate": 1e-6}),
+        ({"completions/max_length": level(1500), "tool_calls": ONE}, {"max_completion_length": 1024}),
+        ({"completions/max_length": level(1024)}, {"max_completion_length": 1024}),
+        ({"actor/ppo_kl": ZERO}, {"actor.ppo_epochs": 1}),
+        ({"reward": FLAT, "val/reward": RISES}, {}),
+        ({"reward": ONE, "val/reward": ONE}, {}),
     ],
 )
 def test_what_can_be(values: dict[str, Series], parameters: dict[str, object]) -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from otel_rl.look.insight.contradictions import of_groups, of_learning, of_shares, of_sizes, of_terms
+from otel_rl.look.insight.contradictions import (
+    of_bounds,
+    of_groups,
+    of_learning,
+    of_settings,
+    of_shares,
+    of_sizes,
+    of_terms,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -34,12 +42,20 @@ RULES: tuple[Callable[[Columns], Contradiction | None], ...] = (
     of_sizes.rate_that_adds_up,
     of_sizes.loss_without_tokens,
     of_sizes.two_deviations,
+    of_bounds.negative_entropy,
+    of_bounds.deviation_above_the_range,
+    of_bounds.mean_is_the_maximum,
+    of_bounds.part_above_its_whole,
+    of_settings.rate_above_its_parameter,
+    of_settings.longer_than_the_limit,
+    of_settings.updates_that_move_nothing,
+    of_settings.held_out_is_training,
 )
 
 
 def wanted(names: Collection[str]) -> list[str]:
     """Return the names of metrics that the rules read, without the main metrics."""
-    rooms = of_groups, of_learning, of_shares, of_sizes, of_terms
+    rooms = of_bounds, of_groups, of_learning, of_settings, of_shares, of_sizes, of_terms
     return [name for room in rooms for name in room.wanted(names)]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.look.insight.findings.engine_load import UNEVEN_ADVICE, open_requests, running
 from otel_rl.look.insight.findings.step_change import EXPLAINS, Change, ChangeCause, GrownPhase
+from otel_rl.look.insight.findings.work_amount import amount_with
 from otel_rl.look.insight.findings.worker_load import UNEVEN_WORKERS_ADVICE, moved_work
 from otel_rl.look.insight.phases import works_of_ranks
 from otel_rl.recorder.facts import wording
@@ -36,6 +37,7 @@ _OF_COMPLETIONS = ("rollout", "training", "reward")
 """Categories of phases that take longer with more tokens."""
 _OF_ENGINES = ("rollout", "waiting")
 """Categories of phases in which engines generate."""
+_ON_AMOUNT = "See why {} changed at that step: it may be the reason."
 _TRAINED = "trajectories/trained"
 
 
@@ -65,6 +67,7 @@ def cause_of(change: Change, stragglers: Sequence[Finding]) -> ChangeCause:
         _uneven_workers,
         _fewer_at_once,
         _completions,
+        _amount,
     )
     for reason in reasons:
         if (cause := reason(change, grown)).text:
@@ -124,8 +127,14 @@ def _more_work(change: Change, phases: Sequence[GrownPhase], grown: GrownPhase) 
         text = f"all phases {grown.verb} with the number of trajectories of a step ({old} → {new})"
         return ChangeCause(text, tuple(phase.phase for phase in counted), (_TRAINED,))
     if all(category_of(phase.phase) in _OF_COMPLETIONS for phase in counted):
-        return _completions(change, grown)
-    return ChangeCause()
+        longer = _completions(change, grown)
+        if longer.text:
+            return longer
+    amount = amount_with(change, grown, [phase.phase for phase in counted])
+    if amount is None:
+        return ChangeCause()
+    text = f"all phases {grown.verb} together with {amount.text}"
+    return ChangeCause(text, tuple(phase.phase for phase in counted), (amount.name,), _ON_AMOUNT.format(amount.name))
 
 
 def _alone(change: Change, grown: GrownPhase) -> tuple[int, ...]:
@@ -210,6 +219,14 @@ def _completions(change: Change, grown: GrownPhase) -> ChangeCause:
     text = f"{grown.phase} {grown.verb} with the length of completions ({numbers})"
     advice = "Cap the length of completions, or use a reward that does not pay for length." if new > old else ""
     return ChangeCause(text, (grown.phase,), (name,), advice)
+
+
+def _amount(change: Change, grown: GrownPhase) -> ChangeCause:
+    """Return that an amount of work changed at the same steps."""
+    if (amount := amount_with(change, grown, [grown.phase])) is None:
+        return ChangeCause()
+    text = f"{grown.text} together with {amount.text}"
+    return ChangeCause(text, (grown.phase,), (amount.name,), _ON_AMOUNT.format(amount.name))
 
 
 def _resume(recorded: RecordedRun, shift: Shift) -> ChangeCause:
