@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
+from otel_rl.look.insight.slow_noise import may_be_slow
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -31,8 +33,8 @@ LEAST = 8
 """Steps that each of two levels lasts, at the least."""
 _OF_RISES = 0.8
 """Part of the chance of a false alarm that is that of a rise."""
-MOST_IN_BLOCK, LEAST_BLOCKS, _CHANCE_OF_BLOCKS = 8, 24, 0.1
-"""Values of a block, blocks of a series, and the chance of a false alarm among means of blocks."""
+MOST_IN_BLOCK, LEAST_BLOCKS, _CHANCE_OF_BLOCKS, _CHANCE_OF_SLOW_BLOCKS = 8, 24, 0.1, 0.01
+"""Values of a block, blocks of a series, and the chances of a false alarm among means of blocks, also of slow noise."""
 ROUNDING = 1e-14
 """Part of the variance that is rounding."""
 RISE, NOTHING = 0, -1
@@ -89,9 +91,22 @@ def places_of_change(values: Floats, chance: float) -> Integers:
         at = int(place[line])
         room = length if at == RISE else min(at, length - at)
         block = min(MOST_IN_BLOCK, length // LEAST_BLOCKS, room // LEAST)
-        if block > 1 and _certain(blocks_of(values[line : line + 1], block), _CHANCE_OF_BLOCKS)[0] == NOTHING:
+        is_slow = may_be_slow(_without(values[line], at))
+        of_blocks = _CHANCE_OF_SLOW_BLOCKS if is_slow else _CHANCE_OF_BLOCKS
+        blocks = blocks_of(values[line : line + 1], block) if block > 1 else None
+        if is_slow if blocks is None else _certain(blocks, of_blocks)[0] == NOTHING:
             place[line] = NOTHING
     return place
+
+
+def _without(values: Floats, place: int) -> Floats:
+    """Return values without a change at a place."""
+    if place == RISE:
+        steps = np.arange(len(values))
+        return values - np.polyval(np.polyfit(steps, values, 1), steps)
+    levels = np.concatenate([np.full(len(part), part.mean()) for part in (values[:place], values[place:])])
+    noise: Floats = values - levels
+    return noise
 
 
 def _certain(values: Floats, chance: float) -> Integers:

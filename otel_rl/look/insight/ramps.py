@@ -21,6 +21,7 @@ from otel_rl.look.insight.level_test import (
     blocks_of,
     thresholds,
 )
+from otel_rl.look.insight.slow_noise import may_be_slow
 
 if TYPE_CHECKING:
     from otel_rl.look.insight.series import Floats
@@ -29,8 +30,8 @@ _PARTS = 8
 """A ramp begins and ends at an eighth of the series."""
 _SHORTEST = 12 * LEAST
 """In shorter series, slow noise looks like a ramp too often."""
-_CHANCE_OF_BLOCKS = 0.01
-"""The chance of a false alarm among means of blocks."""
+_CHANCE_OF_BLOCKS, _CHANCE_OF_SLOW_BLOCKS = 0.01, 0.002
+"""The chances of a false alarm among means of blocks, and where noise may be slow."""
 
 
 def ramp(values: Floats, chance: float) -> tuple[int, int] | None:
@@ -42,7 +43,17 @@ def ramp(values: Floats, chance: float) -> tuple[int, int] | None:
         return None
     block = min(MOST_IN_BLOCK, len(values) // LEAST_BLOCKS)
     means = blocks_of(values[None, :], block)[0]
-    return bounds if _certain(means, _CHANCE_OF_BLOCKS) is not None else None
+    of_blocks = _CHANCE_OF_SLOW_BLOCKS if may_be_slow(_without(values, bounds)) else _CHANCE_OF_BLOCKS
+    return bounds if _certain(means, of_blocks) is not None else None
+
+
+def _without(values: Floats, bounds: tuple[int, int]) -> Floats:
+    """Return values without a ramp between two places."""
+    first, last = bounds
+    course = np.clip((np.arange(len(values)) - first) / (last - first), 0, 1)
+    columns = np.stack([np.ones(len(values)), course], axis=1)
+    noise: Floats = values - columns @ np.linalg.lstsq(columns, values, rcond=None)[0]
+    return noise
 
 
 def _certain(values: Floats, chance: float) -> tuple[int, int] | None:
