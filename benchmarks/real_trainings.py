@@ -43,9 +43,10 @@ class Slow(TrainerCallback):
         time.sleep({slow_s} if {is_slow} else 0)
 torch.set_num_threads(1)
 trainer = trl_grpo.trainer({steps})
-trainer.args.seed, trainer.args.save_steps, trainer.args.eval_steps = {seed}, 25, 25
+trainer.args.seed, trainer.args.save_steps, trainer.args.eval_steps = {seed}, 25, 75
 trainer.args.learning_rate = 1e-4
 torch.manual_seed({seed})
+trainer.generation_config.max_new_tokens = 6
 trainer.add_callback(Slow())
 trainer.train()
 """,
@@ -60,10 +61,10 @@ class Slow(BaseCallback):
     def _on_step(self):
         return True
     def _on_rollout_end(self):
-        time.sleep({slow_s} if {is_slow} and self.num_timesteps // 128 % 25 == 0 else 0)
-model = PPO("MlpPolicy", "CartPole-v1", n_steps=128, batch_size=64, n_epochs=4, seed={seed}, device="cpu")
+        time.sleep({slow_s} if {is_slow} and self.num_timesteps // 32 % 25 == 0 else 0)
+model = PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32, n_epochs=2, seed={seed}, device="cpu")
 model.set_logger(configure("own", ["json"]))
-model.learn(128 * {steps}, callback=[Slow(), OtelRlCallback(project="trainings", quiet=True)])
+model.learn(32 * {steps}, callback=[Slow(), OtelRlCallback(project="trainings", quiet=True)])
 """,
     "SB3 A2C": """
 import torch
@@ -71,15 +72,15 @@ torch.set_num_threads(1)
 from stable_baselines3 import A2C
 from stable_baselines3.common.logger import configure
 from otel_rl.frameworks.stable_baselines3 import OtelRlCallback
-model = A2C("MlpPolicy", "CartPole-v1", n_steps=64, seed={seed}, device="cpu")
+model = A2C("MlpPolicy", "CartPole-v1", n_steps=16, seed={seed}, device="cpu")
 model.set_logger(configure("own", ["json"]))
-model.learn(64 * {steps}, log_interval=1, callback=OtelRlCallback(project="trainings", quiet=True))
+model.learn(16 * {steps}, log_interval=1, callback=OtelRlCallback(project="trainings", quiet=True))
 """,
     "demo": """
 from otel_rl.demo.options import Options
 from otel_rl.demo.processes import perform
-perform(Options(steps={steps}, seed={seed}, dir=os.environ["OTEL_RL_DIR"], exporters=("jsonl",), prompts=8,
-                eval_every=25, checkpoint_every=50, warmup_updates=100), hold=False)
+perform(Options(steps={steps}, seed={seed}, dir=os.environ["OTEL_RL_DIR"], exporters=("jsonl",), prompts=4,
+                eval_every=25, checkpoint_every=50, warmup_updates=50), hold=False)
 """,
 }
 
