@@ -157,6 +157,11 @@ ONE_PART = {"rewards/accuracy/mean": FLAT, "rewards/accuracy/std": level(0.46)}
         ("longer_than_the_limit", {"completions/max_length": level(1500)}, {"max_completion_length": 1024}),
         ("updates_that_move_nothing", {"actor/ppo_kl": ZERO}, {"actor.ppo_epochs": 4}),
         ("updates_that_move_nothing", {"approx_kl": ZERO}, {"n_epochs": 10}),
+        (
+            "advantages_off_center",
+            {f"advantages/group_{group}/mean": level(group - 1.5, 0.1) for group in range(4)},
+            {"adv_estimator": "grpo"},
+        ),
         ("held_out_is_training", {"reward": FLAT, "val/reward": FLAT}, {}),
     ],
 )
@@ -237,6 +242,7 @@ def test_what_contradicts_itself(rule: str, values: dict[str, Series], parameter
         ({"actor/ppo_kl": ZERO}, {"actor.ppo_epochs": 1}),
         ({"reward": FLAT, "val/reward": RISES}, {}),
         ({"reward": ONE, "val/reward": ONE}, {}),
+        ({f"advantages/group_{group}/mean": level(0, 0.01) for group in range(4)}, {"adv_estimator": "grpo"}),
     ],
 )
 def test_what_can_be(values: dict[str, Series], parameters: dict[str, object]) -> None:

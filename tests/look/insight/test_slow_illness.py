@@ -140,3 +140,12 @@ def test_a_metric_that_is_asked_for_twice(tmp_path: Path) -> None:
     recorded.load(["x", "x"])
 
     assert recorded.series("x").values.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_groups_that_the_trainer_counts_as_dropped(tmp_path: Path) -> None:
+    """By counts of the same things; few are not worth a line, and a ratio is not a count."""
+    many = lambda _step: {"rollout/groups_dropped": 16.0, "rollout/groups_trained": 8.0}  # noqa: E731
+    few = lambda _step: {"rollout/groups_dropped": 1.0, "rollout/groups_trained": 8.0}  # noqa: E731
+
+    assert "67 % were dropped" in said(tmp_path / "a", many)
+    assert "were dropped" not in said(tmp_path / "b", few)

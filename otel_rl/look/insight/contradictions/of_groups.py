@@ -36,6 +36,7 @@ _UNRELATED, _OPPOSITE = 0.1, -0.5
 
 _ADVANTAGES = frozenset(("advantage", "advantages", "adv"))
 _OFF_IN_STEPS = 0.02
+_MOST_LOGGED = 8
 _BASELINE = "Check the baseline: it has to be the mean reward of all completions of the same prompt."
 _NO_TOKENS = "Check what counts the tokens: completions without any cannot earn different rewards."
 
@@ -46,7 +47,7 @@ def advantages_off_center(columns: Columns) -> Contradiction | None:
     if not estimator:
         return None
     if len(groups) < _LEAST:
-        return _off_center_in_steps(columns, estimator)
+        return _off_center_in_groups(columns, estimator) or _off_center_in_steps(columns, estimator)
     off = [group for group in groups if abs(group.advantages.mean()) > _OFF * float(np.ptp(group.advantages))]
     if len(off) < _MOSTLY * len(groups):
         return None
@@ -65,6 +66,24 @@ def advantages_off_center(columns: Columns) -> Contradiction | None:
 def wanted(names: Iterable[str]) -> list[str]:
     """Return the names that these rules read, without the main metrics."""
     return [name for name in names if words_of(name) & _ADVANTAGES or name.endswith("/count")]
+
+
+def _off_center_in_groups(columns: Columns, estimator: str) -> Contradiction | None:
+    """Judge the mean advantages of single groups, where these are logged."""
+    names = [name for name in columns.names if words_of(name) & _ADVANTAGES and words_of(name) >= {"group", "mean"}]
+    if len(names) < 2:
+        return None
+    rows = columns.rows(*names[:_MOST_LOGGED])
+    means = np.abs(np.array(rows.values))
+    if len(rows.steps) < _LEAST or not (means > _OFF).mean() >= _MOSTLY:
+        return None
+    return of_rows(
+        names[:_MOST_LOGGED],
+        rows,
+        f"Advantages of a group do not have the mean 0, as {estimator} makes them: those of {names[0]} and others are"
+        f" ±{wording.number(float(np.median(means)))}.",
+        _BASELINE,
+    )
 
 
 def _off_center_in_steps(columns: Columns, estimator: str) -> Contradiction | None:

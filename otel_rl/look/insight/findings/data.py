@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from otel_rl.look.insight.contradictions.columns import words_of
 from otel_rl.look.insight.contradictions.of_shares import cut_below_the_limit
 from otel_rl.look.insight.facts import Evidence, Finding
 from otel_rl.look.insight.findings.contradictions import columns_of
@@ -19,6 +20,10 @@ _STALE, _VERY_STALE = 0.5, 4.0
 _DROPPED, _MANY_DROPPED = 0.01, 0.2
 _CUT, _MANY_CUT = 0.05, 0.3
 _TRAINED = "trajectories/trained"
+_WORDS_DROPPED = frozenset(("dropped", "discarded", "surplus", "rejected", "wasted"))
+_WORDS_KEPT = frozenset(("trained", "kept", "used", "accepted"))
+_NO_COUNTS = frozenset(("ratio", "rate", "frac", "fraction", "share", "tokens"))
+"""Words of the names of counts that a trainer logs."""
 _OUTCOMES = "trajectories/"
 _REASONS = {"stale": "as too old"}
 
@@ -75,7 +80,7 @@ def _staleness(recorded: RecordedRun) -> _DataRemark | None:
 def _dropped(recorded: RecordedRun) -> _DataRemark | None:
     """Return the share of trajectories that were dropped, over all steps."""
     if _TRAINED not in recorded.names:
-        return None
+        return _dropped_by_counts(recorded)
     others = [
         name
         for name, measured in recorded.names.items()
@@ -96,6 +101,29 @@ def _dropped(recorded: RecordedRun) -> _DataRemark | None:
     return _DataRemark(
         f"{wording.percent(share)} of samples were dropped {reasons}", share >= _MANY_DROPPED, names, advice
     )
+
+
+def _dropped_by_counts(recorded: RecordedRun) -> _DataRemark | None:
+    """Return the share that was dropped by counts that the trainer logged, such as `groups_dropped`, over all steps."""
+    for name in recorded.names:
+        words = words_of(name)
+        trained = [
+            other for other in recorded.names if words & _WORDS_DROPPED and _is_counterpart(words, words_of(other))
+        ]
+        if not trained:
+            continue
+        dropped, kept = (float(recorded.series(one).finite.values.sum()) for one in (name, trained[0]))
+        if dropped + kept > 0 and dropped / (dropped + kept) >= _MANY_DROPPED:
+            share = dropped / (dropped + kept)
+            text = f"{wording.percent(share)} were dropped ({name} {wording.number(dropped)}, {trained[0]}"
+            advice = "Generate fewer at once, or see why they are dropped: dropped ones cost as much as trained ones."
+            return _DataRemark(f"{text} {wording.number(kept)} in all)", True, (name, trained[0]), advice)
+    return None
+
+
+def _is_counterpart(dropped: frozenset[str], other: frozenset[str]) -> bool:
+    """Return whether a name counts what was kept of the same things."""
+    return bool(other & _WORDS_KEPT) and other - _WORDS_KEPT == dropped - _WORDS_DROPPED and not dropped & _NO_COUNTS
 
 
 def _cut(recorded: RecordedRun) -> _DataRemark | None:
