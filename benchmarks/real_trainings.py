@@ -46,7 +46,6 @@ trainer = trl_grpo.trainer({steps})
 trainer.args.seed, trainer.args.save_steps, trainer.args.eval_steps = {seed}, 25, 75
 trainer.args.learning_rate = 1e-4
 torch.manual_seed({seed})
-trainer.generation_config.max_new_tokens = 6
 trainer.add_callback(Slow())
 trainer.train()
 """,
