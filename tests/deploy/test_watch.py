@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -112,3 +113,25 @@ def test_a_run_whose_agent_could_not_start(tmp_path: Path) -> None:
 
     assert errors.count("will retry") == 1, errors
     assert "Traceback" not in directory.agent_log.read_text()
+
+
+def test_a_run_that_somebody_has_put_there(tmp_path: Path) -> None:
+    """Code that its manifest names is not imported: none of its processes lives, so no trainer has named it."""
+    killed = start([sys.executable, "-c", trainer(dies=True)], tmp_path, **_OFF)
+    killed.communicate(timeout=60)
+    directory = directories.at(tmp_path / "runs" / "p" / "watched")
+    (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')\nclass Exporter: pass\n")
+    manifest = json.loads(directory.manifest.read_bytes())
+    manifest["exporters"] = [["planted:Exporter", {}]]
+    directory.manifest.write_text(json.dumps(manifest))
+    process = start(
+        [sys.executable, "-m", "otel_rl.cli", "watch", "runs", "--every", "0.2"], tmp_path, PYTHONPATH=str(tmp_path)
+    )
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=40)
+
+    assert "run.json names code, planted:Exporter" in said
+    assert not (tmp_path / "imported").exists()
+    assert not directory.agent_log.exists()

@@ -18,6 +18,7 @@ from otel_rl.recorder.archive.runs import in_projects
 from otel_rl.recorder.directory import agent_start
 from otel_rl.recorder.directory import directory as directories
 from otel_rl.recorder.errors import SettingsError, stop_signals
+from otel_rl.recorder.files.locks import is_held
 from otel_rl.recorder.files.modes import own_process
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def watch(runs: Path, every: float) -> None:
             if time.monotonic() < failure.again_at:
                 continue
             try:
+                _check_code(directory)
                 agent_start.ensure_agent(directory, show_output=False)
             except (SettingsError, OSError) as error:
                 pause, again_at = min(2 * failure.pause, _LONGEST_PAUSE_S), time.monotonic() + failure.pause
@@ -80,6 +82,25 @@ def watch(runs: Path, every: float) -> None:
                 say(f"otel-rl watch: {directory.path}", err=True)
         stopped.wait(every)
     agent_start.end_agents(timeout=25.0)
+
+
+def _check_code(directory: RunDirectory) -> None:
+    """Check that an agent imports what a trainer named, and not a run that somebody has put here.
+
+    Only a trainer of this user holds a lock of its journal. Whoever holds one can run code anyway.
+
+    Raises:
+        SettingsError: The run names code of its own, and none of its processes lives here.
+    """
+    try:
+        named = [name for name, _ in directories.read_manifest(directory).exporters if ":" in name]
+    except ValueError:
+        return  # the agent itself says how it is damaged
+    if named and not any(map(is_held, directory.journals.iterdir())):
+        raise SettingsError(
+            f"run.json names code, {named[0]}, and no process of the run lives: read it, then deliver the run with: "
+            f"otel-rl agent {directory.path} --once"
+        )
 
 
 def waiting(runs: Path) -> list[RunDirectory]:
