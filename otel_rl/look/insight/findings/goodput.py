@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _LEAST_STEPS = 5
 _LEAST = 0.01
 _WELL, _BAD = 0.7, 0.5
+_MOST = 0.5
+"""Part of the time of a category above which a single phase is most of it."""
 _METRIC = "perf/goodput"
 
 
@@ -53,7 +55,8 @@ def goodput(recorded: RecordedRun, parts: Mapping[str, float]) -> list[Finding]:
     """Return the share of the wall time that trained, and the largest losses; all add up to 1.
 
     How much of the step that is open trains is known when it ends: until then its time is neither trained nor lost.
-    Something that happened once, such as a first checkpoint, says nothing of the time that it will cost.
+    Something that happened once, such as a first checkpoint or one long evaluation, says nothing of the time that it
+    will cost.
     """
     steps = recorded.steps
     if not parts or steps is None or steps.number < _LEAST_STEPS:
@@ -85,10 +88,13 @@ def goodput(recorded: RecordedRun, parts: Mapping[str, float]) -> list[Finding]:
 
 
 def _categories_once(recorded: RecordedRun) -> set[str]:
-    """Return what phases are for of which no process has had more than one."""
-    times: dict[str, int] = defaultdict(int)
+    """Return what phases are for of which, in each process, one single phase took most of the time."""
+    seconds: dict[tuple[str, str, int], float] = defaultdict(float)
+    longest: dict[tuple[str, str, int], float] = defaultdict(float)
     for total in recorded.spans:
         if total.kind == "phase" and total.phase:
-            category = category_of(total.phase)
-            times[category] = max(times[category], total.number)
-    return {category for category, number in times.items() if number == 1}
+            key = category_of(total.phase), total.role, total.rank
+            seconds[key] += total.seconds
+            longest[key] = max(longest[key], total.longest)
+    often = {key[0] for key in seconds if longest[key] <= _MOST * seconds[key]}
+    return {key[0] for key in seconds} - often
