@@ -90,15 +90,19 @@ def _both(first: Evidence, other: Evidence) -> Evidence:
 
 
 def _without_contradictions(findings: list[Finding]) -> list[Finding]:
-    """Return findings of which a good one is a note if what it needs to be well is not."""
+    """Return findings of which none is good, or says what to do if all is well, while what it needs is not well."""
     bad = [finding for finding in findings if is_worse(finding.severity, "note")]
     troubles = {subject for finding in bad for subject in (finding.subject, *finding.covers)}
-    return [
-        replace(finding, severity="note")
-        if finding.severity == "good" and any(_is_about(need, troubles) for need in (RUN, *finding.needs))
-        else finding
-        for finding in findings
-    ]
+    return [_as_note(finding, troubles) for finding in findings]
+
+
+def _as_note(finding: Finding, troubles: set[str]) -> Finding:
+    if finding.severity not in ("good", "note"):
+        return finding
+    if any(_is_about(need, troubles) for need in finding.needs):
+        return replace(finding, severity="note", advice="")
+    is_over = finding.severity == "good" and _is_about(RUN, troubles)
+    return replace(finding, severity="note") if is_over else finding
 
 
 def _is_about(need: str, troubles: set[str]) -> bool:

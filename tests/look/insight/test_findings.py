@@ -21,6 +21,7 @@ from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.recorder.archive import files
 from otel_rl.recorder.archive.thinning import Thinner
 from otel_rl.recorder.archive.writer import ArchiveWriter
+from otel_rl.recorder.archive.written import run_of
 from otel_rl.recorder.facts.goodput import TRAINED
 from tests.look.insight.played import BEGAN, GIB, PHASES, Played, Player, S, play
 
@@ -521,7 +522,8 @@ def test_a_thinned_archive(tmp_path: Path) -> None:
     writer = ArchiveWriter(tmp_path / "run" / "archive" / "local", 1 << 60)
     writer.save(seals=True)
     limit = sum(path.stat().st_size for path in (tmp_path / "run" / "archive").rglob("*.parquet")) * 3 // 4
-    Thinner(tmp_path / "run" / "archive" / "local", limit).thin()
+    place = tmp_path / "run" / "archive" / "local"
+    Thinner(place, limit, run_of(place)).thin()
     thinned = facts_of(otel_rl.open_run(tmp_path / "run"))
 
     assert "spans: old steps were thinned." in only(thinned, "recording").sentence

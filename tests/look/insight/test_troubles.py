@@ -53,6 +53,14 @@ def test_what_is_contradicted_is_not_good(trouble: str) -> None:
     assert [finding.severity for finding in ordered([good, said("warning", trouble)])] == ["warning", "note"]
 
 
+def test_nothing_is_advised_as_if_all_were_well() -> None:
+    """A flat reward gets no advice to stop while engine and trainer differ."""
+    flat = said("note", "reward", advice="If it is as good as it can be, stop here.", needs=("engine gap",))
+
+    assert {finding.advice for finding in ordered([flat, said("warning", "engine gap")])} == {""}
+    assert ordered([flat])[0].advice
+
+
 def test_notes_and_other_subjects_contradict_nothing() -> None:
     """Nor does a subject that begins with the same letters."""
     good = said("good", "peak", needs=("memory",))

@@ -9,7 +9,7 @@ import numpy as np
 from otel_rl.look.insight.course import LEAST_STEPS, LEAST_STEPS_FLAT, Move, course_of, fall_of, flat_since, rise_of
 from otel_rl.look.insight.facts import Evidence, Finding
 from otel_rl.look.insight.reward_parts import paid_reward
-from otel_rl.look.insight.troubles import REWARD_PARTS, of_metric
+from otel_rl.look.insight.troubles import ENGINE_GAP, REWARD_PARTS, WEIGHTS, of_metric
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
@@ -181,5 +181,5 @@ def _finding(severity: Severity, text: str, advice: str, name: str, steps: tuple
         sure="likely",
         evidence=Evidence(steps=steps, names=(name,), panel="curves"),
         subject=of_metric(name),
-        needs=(REWARD_PARTS,),
+        needs=(REWARD_PARTS, ENGINE_GAP, WEIGHTS),
     )
