@@ -64,8 +64,11 @@ TESTS: Mapping[str, Mapping[str, AdviceTests]] = {
             "autopsy/test_advice.py::test_advice_that_helps",
         )
     },
+    "contradictions/of_bounds": {"": _ROWS},
+    "contradictions/of_course": {"": _ROWS},
     "contradictions/of_groups": {"": _GROUPS},
     "contradictions/of_learning": {"": _ROWS},
+    "contradictions/of_settings": {"": _ROWS},
     "contradictions/of_shares": {"": _ROWS},
     "contradictions/of_sizes": {"": _ROWS},
     "contradictions/of_terms": {"": _ROWS},
@@ -106,6 +109,13 @@ TESTS: Mapping[str, Mapping[str, AdviceTests]] = {
     },
     "findings/goodput": {"": _of("test_advice", "test_the_largest_loss_of_time")},
     "findings/hangs": {"": _of("test_troubles", "test_one_that_ended_is_said", "test_others_are_not_said")},
+    "findings/held_out": {
+        "": _of(
+            "test_slow_illness",
+            "test_an_evaluation_that_falls_while_the_reward_rises",
+            "test_evaluations_of_which_one_rises",
+        )
+    },
     "findings/learning": {"": _of("test_findings", "test_what_a_diverging_run_says", _WELL)},
     "findings/memory": {
         "A longer batch": _CASES,
@@ -120,6 +130,10 @@ TESTS: Mapping[str, Mapping[str, AdviceTests]] = {
         "Samples cannot prove": _CASES,
     },
     "findings/outcome": {"": _of("test_advice", "test_how_a_run_ended")},
+    "findings/policy_signs": {
+        "Check its learning rate": _of("test_slow_illness", "test_a_critic_that_is_worse_than_none"),
+        "Read samples": _of("test_slow_illness", "test_completions_that_collapse"),
+    },
     "findings/recording": {
         "Nothing is lost": _of("test_states", "test_an_exporter_that_fails", "test_a_run_that_finished"),
         "The trainer's log": _LOST,
@@ -128,6 +142,7 @@ TESTS: Mapping[str, Mapping[str, AdviceTests]] = {
         "The values of these steps": _of("test_advice", "test_ranks_without_values"),
         "Times of phases": _of("test_findings", "test_a_thinned_archive", _WELL),
     },
+    "findings/resumed": {"": _of("test_slow_illness", "test_a_resume_that_lost_what_was_learned")},
     "findings/reward": {
         "The prompts are solved": _FLAT,
         "Look at samples": _FLAT,

@@ -37,6 +37,10 @@ def counted(each: float) -> Series:
     return series([each * (1 + step) for step in range(STEPS)])
 
 
+def restarted(each: float) -> Series:
+    return series([each * (1 + step % 40) for step in range(STEPS)])
+
+
 NAN = series([math.nan] * STEPS)
 RANGE = {"reward/min": level(0), "reward/max": level(1)}
 WIDE = {"response_length/min": level(300), "response_length/max": level(2048)}
@@ -163,6 +167,15 @@ ONE_PART = {"rewards/accuracy/mean": FLAT, "rewards/accuracy/std": level(0.46)}
             {"adv_estimator": "grpo"},
         ),
         ("held_out_is_training", {"reward": FLAT, "val/reward": FLAT}, {}),
+        (
+            "peak_below_the_mean",
+            {"perf/peak_output_throughput": level(930, 9), "perf/output_throughput": level(2400, 9)},
+            {},
+        ),
+        ("peak_below_the_mean", {"queue/depth_max": level(2), "queue/depth_mean": level(5)}, {}),
+        ("held_out_that_stays", {"reward": RISES, "eval/accuracy": level(0.25)}, {}),
+        ("counter_that_starts_over", {"tokens/total": restarted(8000)}, {}),
+        ("counter_that_starts_over", {"train/num_tokens": restarted(90)}, {}),
     ],
 )
 def test_what_contradicts_itself(rule: str, values: dict[str, Series], parameters: dict[str, object]) -> None:
@@ -173,6 +186,12 @@ def test_what_contradicts_itself(rule: str, values: dict[str, Series], parameter
 @pytest.mark.parametrize(
     ("values", "parameters"),
     [
+        ({"perf/peak_throughput": level(2500, 9), "perf/throughput": level(2400, 9)}, {}),
+        ({"reward": RISES, "eval/accuracy": level(0.0)}, {}),
+        ({"reward": FLAT, "eval/accuracy": level(0.25)}, {}),
+        ({"tokens/total": counted(8000)}, {}),
+        ({"time/total": restarted(40), "elapsed": restarted(40)}, {}),
+        ({"tokens/total": course(lambda step: 800 + step % 7, STEPS, 9)}, {}),
         ({"response_length/clip_ratio": level(0.1), "response_length/max": level(1024)}, {"max_response_length": 1024}),
         ({"response_length/clip_ratio": level(0.1), "response_length/max": LENGTHS}, {}),
         ({"completions/clipped_ratio": ZERO, "completions/max_length": LENGTHS}, {"max_completion_length": 1024}),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from otel_rl.look.insight.contradictions import (
     of_bounds,
+    of_course,
     of_groups,
     of_learning,
     of_settings,
@@ -50,12 +51,15 @@ RULES: tuple[Callable[[Columns], Contradiction | None], ...] = (
     of_settings.longer_than_the_limit,
     of_settings.updates_that_move_nothing,
     of_settings.held_out_is_training,
+    of_course.peak_below_the_mean,
+    of_course.held_out_that_stays,
+    of_course.counter_that_starts_over,
 )
 
 
 def wanted(names: Collection[str]) -> list[str]:
     """Return the names of metrics that the rules read, without the main metrics."""
-    rooms = of_bounds, of_groups, of_learning, of_settings, of_shares, of_sizes, of_terms
+    rooms = of_bounds, of_course, of_groups, of_learning, of_settings, of_shares, of_sizes, of_terms
     return [name for room in rooms for name in room.wanted(names)]
 
 
