@@ -69,7 +69,7 @@ _ALLOWED = {
         **dict.fromkeys(
             (
                 *("otel_rl/recorder/agent/hardware/cgroup.py", "otel_rl/analyses/hang_watch/work.py"),
-                *("otel_rl/recorder/agent/input/environment.py", "otel_rl/recorder/agent/input/deaths.py"),
+                *(f"otel_rl/recorder/agent/input/{name}.py" for name in ("environment", "deaths", "outputs")),
             ),
             "of the kernel",
         ),
@@ -112,7 +112,8 @@ _SHARED_PLACES = {
     ),
     "otel_rl/recorder/settings/loading.py": "a settings file",
     "otel_rl/recorder/settings/tokens.py": "a token file",
-    "otel_rl/look/ui/verdicts.py": "`otel-rl/page/`",
+    "otel_rl/look/ui/kept_files.py": "`otel-rl/page/`",
+    "otel_rl/recorder/agent/input/outputs.py": "The agent reads what a process prints",
     "otel_rl/recorder/archive/marking.py": "People mark a run",
     "otel_rl/recorder/archive/removal.py": "People delete a run",
     "otel_rl/cli/verbs/watch.py": "other users' runs next to yours",
@@ -120,7 +121,7 @@ _SHARED_PLACES = {
         (
             *(
                 f"otel_rl/recorder/archive/{name}.py"
-                for name in ("autopsies", "files", "marks", "now", "reports", "runs", "columns")
+                for name in ("autopsies", "intact", "marks", "notes", "now", "reports", "runs", "written")
             ),
             *(f"otel_rl/autopsy/{name}.py" for name in ("collect", "conclude", "flight", "questions", "stacks")),
             "otel_rl/autopsy/doctor/recording.py",
