@@ -54,6 +54,7 @@ def _step(rank: int, number: int) -> Iterator[kinds.Record]:
     yield kinds.Logged(number, begin + 6 * S, values)
     yield kinds.OnDevice(number, -1)
     yield kinds.Observed(number, begin + 6 * S, {"lengths": array("d", [1.0, 2.0 + rank]).tobytes()})
+    yield kinds.Printed(begin + 6 * S, "stdout", "a line")
     if rank == 0:
         rewards, segments = array("d", [1.0]).tobytes(), array("q", [0, number, 50]).tobytes()
         ids = kinds.IDS.pack(bytes(15) + b"\1", number + 1)

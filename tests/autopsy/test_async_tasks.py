@@ -80,7 +80,9 @@ def test_tasks_of_this_process() -> None:
     (tool,) = (place for place, one in enumerate(known.values()) if any("run_tool" in one for one in one["frames"]))
     assert known["gathering"]["awaits"] == [tool]
     assert known["failed"]["error"] == "KeyError: 'swe'"
-    assert sum(bool(one["is_main"]) for one in known.values()) == 1
+    mains = [one for one in known.values() if one["is_main"]]
+    # Other tests leave loops in threads, which have a main task of their own.
+    assert len([one for one in mains if any("test_async_tasks" in str(frame) for frame in one["frames"])]) == 1
 
 
 async def _gathers(task: asyncio.Task[None]) -> None:

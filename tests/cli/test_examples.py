@@ -25,7 +25,10 @@ _PROCESS = ("run", "demo", "rm", "mcp", "watch", "bridge", "stack", "token", "ui
 _DELIVERS = "agent newest --once"
 _SENDS = ("export newest --to wandb", "export newest --to tensorboard,mlflow")
 """Examples that end the process."""
-READ = [example for example in EXAMPLES if example.split()[0] not in _PROCESS and example not in (_DELIVERS, *_SENDS)]
+_FOLLOWS = "logs -f"
+"""Goes on until Ctrl-C."""
+_OTHERS = (_DELIVERS, _FOLLOWS, *_SENDS)
+READ = [example for example in EXAMPLES if example.split()[0] not in _PROCESS and example not in _OTHERS]
 
 
 @pytest.fixture(scope="module")

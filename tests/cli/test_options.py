@@ -68,7 +68,9 @@ def test_a_name_is_one_idea() -> None:
     assert all(isinstance(option.type, NamesType) for _, opt, option in named if opt == "--to")
     assert all(option.secondary_opts == ["--text"] for _, opt, option in named if opt == "--json")
     assert all("-o" in option.opts for _, opt, option in named if opt == "--output")
-    assert {name for name, opt, _ in named if opt == "--steps"} == {"compare", "demo", "export", "samples", "why"}
+    assert {name for name, opt, _ in named if opt == "--steps"} == {
+        *("compare", "demo", "export", "logs", "samples", "why")
+    }
 
 
 def test_each_verb_has_an_example_and_each_option_a_help() -> None:

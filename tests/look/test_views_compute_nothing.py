@@ -18,12 +18,14 @@ FORMATS = {
     "place": "a step as `812 of 1,200`",
     "how_it_ended": "the end of a process in words",
     "ended_badly": "the color of the end of a process",
+    "place_in": "where a value is on an axis",
 }
 """Names of the facts that views may call, and their purpose; constants and types are data."""
 DRAWS = {
     "look/page/measured": "a group of many lines is drawn as its lowest, median and highest one",
     "look/page/comparison": "a line with more points than pixels is drawn through means of neighbors",
     "look/ui/step_ranges": "a range of many steps is drawn at the mean time of their ends",
+    "look/ui/seeds": "the band of runs that differ in their seed alone is drawn around their mean",
     "look/mcp/search": "`find` adds up the spans of one name; it says nothing about phases",
 }
 """Views that aggregate, of what nobody concludes anything."""

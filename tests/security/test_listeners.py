@@ -230,7 +230,7 @@ def test_labels_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 _ROOT = Path(otel_rl.__file__).parents[1]
 _SERVERS = r"http\.server|socketserver\.[A-Z]|import socketserver|HTTPServer\b|RequestHandler|grpc\.(aio\.)?server\(|"
-_SERVERS += r"start_(http_)?server|make_server|\.listen\(|create_server|bind_sockets|uvicorn|aiohttp(?!/client)"
+_SERVERS += r"start_(http_)?server|make_server|\.listen\(|create_server|bind_sockets|uvicorn|aiohttp(?!/client|\|)"
 _OPENED = re.compile(r"\b(Serving|HttpServer|rpc\.serve)\(")
 _LIMITED = {"otel_rl/recorder/otlp/serving.py", "otel_rl/recorder/otlp/site.py", "otel_rl/serve/bridge/rpc.py"}
 

@@ -98,7 +98,8 @@ class _Reader:
         self._plain = {place.path: Plain(place.path) for place in places}
         self._connection = duckdb.connect(":memory:")
         self._connection.execute("SET parquet_metadata_cache = true")  # each query looks at footers three times
-        self._connection.execute(f"SET temp_directory = {literal(_spill_place())}")
+        self._connection.execute("SET temp_directory = ''")  # by default `.tmp` of the working directory
+        self._spills = False
         self._history: tuple[str, Void, bool] = "", [], False
 
     def rows(self, names: Names = None, steps: Steps = None) -> Result:
@@ -272,7 +273,10 @@ class _Reader:
         is_locked: bool = False,
         steps: Sequence[range] | None = None,
     ) -> Result:
-        """Return what is found in tables. If a file was deleted while it was read, list the files again."""
+        """Return what is found in tables. If a file was deleted while it was read, list the files again.
+
+        What does not fit into memory is written to a private directory, which most readers never need.
+        """
         for tried in range(_TRIES):
             try:
                 with ExitStack() as stack:
@@ -288,6 +292,11 @@ class _Reader:
                     if result is None:
                         raise ValueError("the query returns no table")
                     return Result(Arrow.from_arrow(result))
+            except duckdb.OutOfMemoryException:
+                if self._spills or is_locked:
+                    raise
+                self._spills = True
+                self._connection.execute(f"SET temp_directory = {literal(_spill_place())}")
             except (OSError, duckdb.IOException):
                 # The writer replaces small files by one while a query reads them. Both sets are whole, so that the next
                 # list of files answers (test_reader.py: test_a_run_that_is_written).

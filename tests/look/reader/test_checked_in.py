@@ -18,7 +18,7 @@ def test_an_archive_of_an_earlier_version() -> None:
         (2, "loss", 0.25),
     ]
     assert (run.damaged, run.holes, run.parameters) == ([], [], {"lr": 0.1})
-    later = ("hangs", "messages")
+    later = ("hangs", "messages", "logs")
     lines = {table.name: len(run.sql(f"FROM {table.name}")) for table in TABLES}
     assert lines == {name: int(name not in later) for name in lines} | {"rows": 3, "steps": 2}
     assert len(otel_rl.open_run(RUN, attempts="all").rows()) == 4

@@ -18,6 +18,7 @@ from otel_rl.export import (
     Event,
     Hang,
     Item,
+    LogRecord,
     Machine,
     Message,
     Params,
@@ -52,6 +53,7 @@ def items_of(number: int) -> Iterator[Item]:
     yield Environment(0, number, "node", {"python": "3"})
     yield Table("t", number, number, ("c",), (("a",),))
     yield Message(0, number, number, "", 0, "ab", "cd", number, "user", text="hello")
+    yield LogRecord(0, number, "", 0, "node", number, "stdout", "hello")
 
 
 def write(run: Path, numbers: range, dice: random.Random) -> None:

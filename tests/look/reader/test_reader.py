@@ -573,10 +573,14 @@ def test_messages_of_other_steps_are_not_read(tmp_path: Path) -> None:
 
 
 def test_large_queries_leave_the_working_directory_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queries that need more memory than there is use the private directory of the user, not `.tmp` here."""
+    """A query that needs more memory than there is uses the private directory of the user, and others use none."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     reader = otel_rl.open_run(archived(tmp_path / "run", [Row(0, 0, {"x": 1.0})]))
-    place = Path(reader.sql("SELECT current_setting('temp_directory') AS place")["place"][0])
+    reader._connection.execute("SET memory_limit = '40MB'; SET threads = 1")
+    place = "SELECT current_setting('temp_directory') AS place"
 
-    assert place.parent.parent == tmp_path
-    assert place.parent.stat().st_mode & 0o777 == 0o700
+    assert reader.sql(place)["place"][0] == ""
+    assert len(reader.sql("SELECT i, hash(i) AS h FROM range(4000000) AS t(i) ORDER BY h LIMIT 3000000")) == 3_000_000
+    spilled = Path(reader.sql(place)["place"][0])
+    assert spilled.parent.parent == tmp_path
+    assert spilled.parent.stat().st_mode & 0o777 == 0o700
