@@ -275,7 +275,7 @@ class _Reader:
     ) -> Result:
         """Return what is found in tables. If a file was deleted while it was read, list the files again.
 
-        What does not fit into memory is written to a private directory, which most readers never need.
+        A query that does not fit into memory uses a private directory, which most readers never need.
         """
         for tried in range(_TRIES):
             try:
