@@ -30,7 +30,7 @@ from tests.processes import local_of, remove
 
 pytestmark = pytest.mark.slow
 ATTEMPTS = ("attempts", "attempts/attempt0", "attempts/attempt0.HOST", "attempts/rank0.attempt0")
-ARCHIVE = ("archive", "archive/HOST", "archive/HOST/now.json")
+ARCHIVE = ("archive", "archive/HOST", "archive/HOST/now.json", "archive/HOST/written.json")
 RUN = ("agent.log", *ARCHIVE, *ATTEMPTS, "local", "run.json")
 PART = (
     "agent.json",

@@ -90,7 +90,7 @@ def readers(run: Path) -> dict[str, Callable[[], object]]:
         "open_run": read_all,
         "open_runs": lambda: open_runs(above).sql("SELECT count(*) FROM rows"),
         "ls": lambda: _expect(good, [Path(one.path) for one in runs_below([above])]),
-        "top": lambda: (show.once(place_of(run), _TERMINAL), show.read(place_of(run))),
+        "top": lambda: show.once(place_of(run), _TERMINAL),
         "report": lambda: write_report(run, above.parent / "report.html"),
         "compare": lambda: compare([open_run(good)], [open_run(run)], [], by_tokens=False),
         "names": lambda: _expect(good, [Path(directory_of("good", Path(os.environ["OTEL_RL_DIR"])))]),

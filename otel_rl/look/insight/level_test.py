@@ -35,6 +35,8 @@ _OF_RISES = 0.8
 """Part of the chance of a false alarm that is that of a rise."""
 MOST_IN_BLOCK, LEAST_BLOCKS, _CHANCE_OF_BLOCKS, _CHANCE_OF_SLOW_BLOCKS = 8, 24, 0.1, 0.01
 """Values of a block, blocks of a series, and the chances of a false alarm among means of blocks, also of slow noise."""
+_FAR = 4.0
+"""Standard deviations of noise beyond which slow noise does not wander in a short series."""
 ROUNDING = 1e-14
 """Part of the variance that is rounding."""
 RISE, NOTHING = 0, -1
@@ -91,10 +93,14 @@ def places_of_change(values: Floats, chance: float) -> Integers:
         at = int(place[line])
         room = length if at == RISE else min(at, length - at)
         block = min(MOST_IN_BLOCK, length // LEAST_BLOCKS, room // LEAST)
-        is_slow = may_be_slow(_without(values[line], at))
-        of_blocks = _CHANCE_OF_SLOW_BLOCKS if is_slow else _CHANCE_OF_BLOCKS
-        blocks = blocks_of(values[line : line + 1], block) if block > 1 else None
-        if is_slow if blocks is None else _certain(blocks, of_blocks)[0] == NOTHING:
+        noise = _without(values[line], at)
+        is_slow = may_be_slow(noise)
+        if block > 1:
+            of_blocks = _CHANCE_OF_SLOW_BLOCKS if is_slow else _CHANCE_OF_BLOCKS
+            wanders = _certain(blocks_of(values[line : line + 1], block), of_blocks)[0] == NOTHING
+        else:  # too short for means: a change that is many times the noise is one, however slow that is
+            wanders = is_slow and np.ptp(values[line] - noise) < _FAR * noise.std()
+        if wanders:
             place[line] = NOTHING
     return place
 
