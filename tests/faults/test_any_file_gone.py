@@ -30,7 +30,7 @@ from tests.processes import local_of, remove
 
 pytestmark = pytest.mark.slow
 ATTEMPTS = ("attempts", "attempts/attempt0", "attempts/attempt0.HOST", "attempts/rank0.attempt0")
-ARCHIVE = ("archive", "archive/HOST", "archive/HOST/now.json", "archive/HOST/written.json")
+ARCHIVE = ("archive", "archive/HOST", "archive/HOST/now.json")
 RUN = ("agent.log", *ARCHIVE, *ATTEMPTS, "local", "run.json")
 PART = (
     "agent.json",
@@ -51,7 +51,7 @@ PART = (
 FILES = (*RUN, "local/HOST", *(f"local/HOST/{name}" for name in PART))
 """Everything that there is in a run directory while a run goes on."""
 TABLES = tuple(f"archive/HOST/{name}" for name in ("attempts", "ends", "environment", "rows", "spans", "steps"))
-AFTER = (*FILES, *TABLES, "run.end.json")
+AFTER = (*FILES, *TABLES, "archive/HOST/written.json", "run.end.json")
 """Everything that there is when its agent has ended."""
 HALF, STEPS = 20, 40
 
