@@ -34,7 +34,7 @@ def test_a_run_is_marked(page: Served, visit: Visit, tmp_path: Path) -> None:
     tab.locator("table.runs a.name", has_text="alpha").click()
     until(lambda: tab.locator("h1").all_inner_texts() != [] and "alpha" in tab.locator("h1").inner_text(), tab)
     tab.get_by_role("button", name="Marks …").click()
-    tab.get_by_label("Name").fill("best so far")
+    tab.get_by_role("textbox", name="Name", exact=True).fill("best so far")
     tab.get_by_label("Tags").fill("good, candidate")
     tab.get_by_label("Notes").fill("<b>lr 3e-6</b> holds")
     tab.get_by_label("Baseline").check()
