@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import logging
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from itertools import count
@@ -14,7 +17,9 @@ import otel_rl
 from otel_rl import Run
 from otel_rl.recorder.files import locks
 from otel_rl.recorder.journal.records import Finished, Logged, Record, SpanEnded, SpanStarted, StepEnded, StepStarted
+from otel_rl.recorder.settings.settings import PrintedOutput
 from otel_rl.recorder.trainer.current import steps_of
+from otel_rl.recorder.trainer.printed import PrintedLines
 from tests import samples
 from tests.faults.interrupting import each_line
 from tests.processes import run_python
@@ -179,7 +184,7 @@ def test_the_finish_of_another_thread(tmp_path: Path, records_of: RecordsOf) -> 
 def test_an_interrupted_init(tmp_path: Path, every: int) -> None:
     """After an interrupt at a line of `init`, whose traceback is still looked at, the process can begin the run."""
     errors: list[KeyboardInterrupt] = []  # keeps their tracebacks, and so the frames that were interrupted
-    before = locks.held()
+    before, handlers_called = locks.held(), logging.Logger.callHandlers
     places = iter(tmp_path / str(n) for n in count())
     tried: list[Path] = []
 
@@ -197,8 +202,30 @@ def test_an_interrupted_init(tmp_path: Path, every: int) -> None:
         assert (place, run.id, run.refused, context.get_current()) == (place, "i", {}, {})
         run.finish(0)
         assert (place, locks.held() - before) == (place, frozenset())
+        assert (place, logging.Logger.callHandlers) == (place, handlers_called)
     assert otel_rl.current() is not None
     otel_rl.current().finish(0)
+
+
+class _Stream(io.StringIO):
+    """A stream whose `write` can be set, as that of a terminal."""
+
+
+def test_an_interrupted_look_at_what_is_printed(recording: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an interrupt at any line of its beginning, its end leaves the streams and the loggers as they were."""
+    handlers_called = logging.Logger.callHandlers
+    monkeypatch.setattr(sys, "stdout", _Stream())
+    made: list[PrintedLines] = []
+
+    def begin_one() -> None:
+        made.append(PrintedLines(recording._recorder, PrintedOutput(tee=True)))
+        made[-1].begin()
+
+    for place in each_line(begin_one):
+        if made:
+            made[-1].close()
+        assert (place, vars(sys.stdout), logging.Logger.callHandlers) == (place, {}, handlers_called)
+    made[-1].close()
 
 
 _TIMERS = """

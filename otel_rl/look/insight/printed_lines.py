@@ -11,6 +11,7 @@ import msgspec
 from otel_rl import semconv
 from otel_rl.look.reader.result import lines_of
 from otel_rl.look.reader.valid import literal
+from otel_rl.recorder.archive.json_texts import decoded
 from otel_rl.recorder.facts.processes import process_name
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _conditions(query: LogQuery) -> list[str]:
 
 def _line(values: tuple[Any, ...]) -> LogLine:
     role, rank, severity, more, *as_they_are = values
-    attributes = msgspec.json.decode(more) if more else {}
+    attributes = decoded(more)
     stack = attributes.get(semconv.EXCEPTION_STACKTRACE, "") if isinstance(attributes, dict) else ""
     return LogLine(
         process="" if rank is None else process_name(role, rank),

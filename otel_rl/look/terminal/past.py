@@ -22,6 +22,7 @@ from otel_rl.look.reader.result import lines_of
 from otel_rl.look.reader.runs import open_run
 from otel_rl.look.reader.valid import literal
 from otel_rl.look.terminal.phases import PhaseSpan, own_seconds
+from otel_rl.recorder.archive.json_texts import decoded
 from otel_rl.recorder.archive.now import Curve, EventNow, PhaseTime, Progress
 from otel_rl.recorder.archive.present import present_of, stands
 from otel_rl.recorder.archive.runs import place_of
@@ -177,11 +178,7 @@ def _phases(run: RunReader, where: str) -> list[PhaseSpan]:
 
 
 def _known_attributes(attributes: object) -> dict[str, object]:
-    import msgspec
-
-    if not isinstance(attributes, str):
-        return {}
-    known = msgspec.json.decode(attributes)
+    known = decoded(attributes if isinstance(attributes, str) else None)
     return dict(known) if isinstance(known, dict) else {}
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from otel_rl.cli.lines import Line, Style
     from otel_rl.look.insight.printed_lines import LogLine, Logs
 
-_HUES: tuple[Style, ...] = ("first", "second", "third", "fourth")
+_HUES: tuple[Style, ...] = ("rollout", "training", "reward", "sync")
 _STYLES: dict[str, Style] = {"warning": "warning", "error": "bad", "fatal": "bad"}
 _PROCESS, _PLACE = 10, 16
 """Columns of the process, and of the step with its phase."""

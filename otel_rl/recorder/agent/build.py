@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from otel_rl.recorder.agent.autopsies import Autopsies
 from otel_rl.recorder.agent.hardware.poller import Poller
 from otel_rl.recorder.agent.input.deaths import Deaths
-from otel_rl.recorder.agent.input.outputs import OutputPlace, Outputs
+from otel_rl.recorder.agent.input.outputs import Outputs
 from otel_rl.recorder.agent.input.source import Source
 from otel_rl.recorder.agent.loop import Loop
 from otel_rl.recorder.agent.losses import Losses
@@ -169,8 +169,7 @@ def _outputs(task: AgentTask, saved: Checkpoint) -> Outputs:
     manifest = task.manifest
     prints = any(name in ("console", "stdout") for name, _ in manifest.exporters) or otel_environment.prints(os.environ)
     settings = replace(manifest.agent.output, enabled=manifest.agent.output.enabled and not prints)
-    places = {file: OutputPlace(*place) for file, place in saved.outputs.items()}
-    return Outputs(settings, places, in_slurm="SLURM_JOB_ID" in os.environ)
+    return Outputs(settings, saved.outputs, in_slurm="SLURM_JOB_ID" in os.environ)
 
 
 def _checkpoint(outbox: Outbox, quarantine: Quarantine) -> Checkpoint:

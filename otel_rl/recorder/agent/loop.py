@@ -147,8 +147,14 @@ class Loop:
         if ends:
             self._outputs.settle()
             printed = [*printed, *self._outputs.take()]
-        behind = [records[place] for place in ends]
-        return [*(record for record in records if record not in behind), *printed, *behind] if printed else records
+        if not printed:
+            return records
+        behind = {*ends}
+        return [
+            *(record for place, record in enumerate(records) if place not in behind),
+            *printed,
+            *(records[place] for place in ends),
+        ]
 
     def _apply(self, records: list[NewRecord], *, is_all: bool) -> Reduced:
         """Apply records to the steps; return what they complete, with the items that other programs sent."""

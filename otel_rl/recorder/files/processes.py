@@ -48,16 +48,21 @@ def hold_standard_descriptors() -> None:
         os.close(fd)
 
 
-def output_files() -> list[tuple[int, int, int, int, str]]:
-    """Return the number, device, inode, size and path of standard output and error, as far as they are files."""
+def output_files() -> list[tuple[int, str, int, bytes]]:
+    """Return the number, identity, size and path of standard output and error, as far as they are files."""
     files = []
     for number in (1, 2):
         with contextlib.suppress(OSError):  # it is closed
             status = os.fstat(number)
             if stat.S_ISREG(status.st_mode):
-                path = Path(f"/proc/self/fd/{number}")
-                files.append((number, status.st_dev, status.st_ino, status.st_size, str(path.readlink())))
+                path = os.readlink(f"/proc/self/fd/{number}".encode())  # noqa: PTH115 - a name may have any bytes
+                files.append((number, file_of(status), status.st_size, path))
     return files
+
+
+def file_of(status: os.stat_result) -> str:
+    """Return an identity of a file on this machine: its device and inode, which are numbers of 64 bits."""
+    return f"{status.st_dev}:{status.st_ino}"
 
 
 def supervisor(environ: Mapping[str, str]) -> str:

@@ -76,6 +76,7 @@ Name = Annotated[str, Meta(max_length=6 * LONGEST_NAME)]  # a trainer may escape
 Attributes = dict[Name, AttributeValue]
 _Short = Annotated[str, Meta(max_length=1024)]  # all open spans are kept
 Awaited = dict[Name, bool | int | float | _Short | Annotated[list[bool | int | float | _Short], Meta(max_length=128)]]
+_Path = Annotated[bytes, Meta(max_length=4096)]  # as the kernel has it: any bytes
 Packed = Annotated[bytes, Meta(max_length=8 * MOST_TOKENS)]  # native numbers, one for each token; empty if unknown
 Integers = Annotated[Packed, Meta(extra={"array": "i"})]
 Doubles = Annotated[Packed, Meta(extra={"array": "d"})]
@@ -127,8 +128,8 @@ class Started(Record, tag=0):
     page_size: Annotated[int, Meta(ge=1, lt=1 << 31)]
     time: Time
     visible_devices: str | None = None
-    outputs: Annotated[list[tuple[Index, Size, Size, Size, Name]], Meta(max_length=2)] = []
-    """Of standard output and error that are files: number, device, inode, size at the start, and path."""
+    outputs: Annotated[list[tuple[Index, Name, Size, _Path]], Meta(max_length=2)] = []
+    """Of standard output and error that are files: number, device and inode, size at the start, and path."""
 
 
 class StepStarted(Record, tag=1):

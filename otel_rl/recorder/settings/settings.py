@@ -143,7 +143,9 @@ class PrintedOutput(msgspec.Struct, frozen=True, kw_only=True):
     """The lines that processes print: they stay in the directory of the run, unless they are sent."""
 
     enabled: bool = True
-    """If true, printed lines are recorded, where standard output and error are files. `output=False` sets only this."""
+    """If true, printed lines are recorded where standard output and error are files, and messages of logging.
+    `output=False` records neither.
+    """
     tee: bool = False
     """If true, they are also recorded where they are a terminal or a pipe. `output=True` sets this."""
     logging: bool = True  # if true, messages of Python's logging are recorded, with their severity

@@ -78,6 +78,7 @@ class FirstRecord:
         run._recorder._journal = session.journal
         run._end = RunEnd(run._steps, session, PrintedLines(run._recorder, session.settings.output))
         run._end.when_over = forget_ended
+        run._end.printed.begin()
         end_with_process(os.getpid())
 
 

@@ -38,7 +38,7 @@ _OWN = "otel_rl"
 
 
 class PrintedLines:
-    """Records what this process prints and logs, until `close`.
+    """Records what this process prints and logs, from `begin` to `close`.
 
     Args:
         recorder: What it writes with.
@@ -51,6 +51,10 @@ class PrintedLines:
         self._transcripts: dict[str, Transcript] = {}
         self._open: dict[tuple[str, int], Assembler] = {}
         self._undo: list[Callable[[], None]] = []
+
+    def begin(self) -> None:
+        """Follow the streams and the loggers, as far as it is wanted."""
+        output = self._output
         if not output.enabled:
             return
         files = {number for number, *_ in output_files()}
@@ -86,17 +90,16 @@ class PrintedLines:
             self._guarded(self._take, name, text)
             return written
 
+        def undo() -> None:
+            if getattr(stream, "__dict__", {}).get("write") is write:
+                del stream.write
+
+        self._undo.append(undo)  # first: an interrupt may come behind each line
         try:
             stream.write = write
         except AttributeError:  # an object without attributes of its own: it stays as it is
             return
         self._transcripts[name] = Transcript(self._output.per_second, self._output.limit)
-
-        def undo() -> None:
-            if vars(stream).get("write") is write:
-                del stream.write
-
-        self._undo.append(undo)
 
     def _follow_logging(self) -> None:
         """Follow all loggers where they call their handlers, so that no configuration of handlers changes anything."""
@@ -111,8 +114,8 @@ class PrintedLines:
             if logging.Logger.callHandlers is call_handlers:
                 logging.Logger.callHandlers = original  # type: ignore[method-assign]
 
-        logging.Logger.callHandlers = call_handlers  # type: ignore[method-assign, assignment]
         self._undo.append(undo)
+        logging.Logger.callHandlers = call_handlers  # type: ignore[method-assign, assignment]
 
     def _guarded(self, take: Callable[..., None], *arguments: object) -> None:
         """Take what was printed, once: what is printed meanwhile in this thread is otel-rl's own."""

@@ -91,10 +91,12 @@ def _answer(pipe: descriptors.KeptDescriptor, answers: dict[bytes, Callable[[], 
 
 def _write_threads(journal: Path) -> None:
     """Write the identities, numbers and names of the threads, which their stacks lack, and the tasks of asyncio."""
-    with suppress(OSError):  # a full disk: the stacks say more
+    try:
         threads = [(f"{thread.ident:#x}", thread.native_id, redacted(thread.name)) for thread in threading.enumerate()]
         write_atomically(journal / THREADS, json.dumps(threads).encode())
         write_atomically(journal / TASKS, json.dumps(seen_tasks()).encode())
+    except Exception as error:  # a full disk, or any names of threads and tasks: the stacks say more
+        let_pass(error)
 
 
 def _write_flight(journal: Path) -> None:

@@ -137,10 +137,13 @@ def _begin(given: dict[str, object], *, alone: bool) -> Run:
             raise SettingsError(f"run {other.id} began while init() ran, and is being recorded; call init() once")
         run = Run(session, spans=spans, provider_is_global=chosen.set_global, asked_for=given)
         run._end.when_over = forget_ended
+        run._end.printed.begin()
         add(run)
     except BaseException:
         # An interrupt behind `add` leaves a run that works, which `init` then returns.
         if not is_open(run):
+            if run is not None:
+                run._end.printed.close()
             if session is not None:
                 session.give_up()
             # The traceback of the interrupt keeps the half-made session alive, and with it the locks

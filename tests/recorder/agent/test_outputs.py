@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_rl.recorder.agent.input.outputs import OutputPlace, Outputs
+from otel_rl.recorder.agent.input.outputs import Outputs
 from otel_rl.recorder.agent.steps.state import Journal
-from otel_rl.recorder.files.processes import output_files
+from otel_rl.recorder.files.processes import file_of, output_files
 from otel_rl.recorder.journal.records import Printed, Started
 from otel_rl.recorder.settings.settings import PrintedOutput
 
@@ -35,7 +35,7 @@ class Printer:
                 text=True,
             )
         status = file.stat()
-        outputs = [(1, status.st_dev, status.st_ino, self._size, str(file))]
+        outputs = [(1, file_of(status), self._size, os.fsencode(file))]
         self.journal = Journal(
             Started("r", 0, rank, 2, 2, "", self.process.pid, "h", 4096, time.time_ns(), None, outputs)
         )
@@ -63,7 +63,7 @@ def printer(file: Path, rank: int = 0, *, mode: str = "w") -> Iterator[Printer]:
         one.end()
 
 
-def followed(places: dict[str, OutputPlace] | None = None, settings: PrintedOutput | None = None) -> Outputs:
+def followed(places: dict[str, int] | None = None, settings: PrintedOutput | None = None) -> Outputs:
     return Outputs(settings or PrintedOutput(), places or {})
 
 
@@ -129,8 +129,8 @@ def test_the_next_agent(tmp_path: Path) -> None:
 
 
 def test_a_process_that_was_killed_before_an_agent_looked(tmp_path: Path) -> None:
-    """Its lines are read from where its output was at its start."""
-    with printer(tmp_path / "out") as one:
+    """Its lines are read from where its output was at its start, whatever bytes the name of the file has."""
+    with printer(tmp_path / os.fsdecode(b"caf\xe9")) as one:
         one.run("print('last words')")
         one.process.kill()
         one.end()
@@ -224,10 +224,10 @@ def test_nothing_is_followed_where_it_is_off(tmp_path: Path) -> None:
 def test_the_files_of_this_process(tmp_path: Path) -> None:
     """A process notes its outputs that are files, with their sizes; a pipe or a terminal is none."""
     script = f"from {output_files.__module__} import output_files; print(output_files())"
-    (tmp_path / "out").write_text("before\n")
-    with (tmp_path / "out").open("a") as file:
+    place = tmp_path / os.fsdecode(b"caf\xe9")
+    place.write_text("before\n")
+    with place.open("a") as file:
         subprocess.run([sys.executable, "-c", script], stdout=file, stderr=subprocess.PIPE, check=True)
-    status = os.stat(tmp_path / "out")  # noqa: PTH116
-    expected = [(1, status.st_dev, status.st_ino, len("before\n"), str(tmp_path / "out"))]
+    expected = [(1, file_of(place.stat()), len("before\n"), os.fsencode(place))]
 
-    assert (tmp_path / "out").read_text() == f"before\n{expected}\n"
+    assert place.read_text() == f"before\n{expected}\n"

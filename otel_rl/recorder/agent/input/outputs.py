@@ -21,6 +21,7 @@ from otel_rl.recorder.agent.steps.state import is_remote
 from otel_rl.recorder.convert.printed import Assembler, Transcript
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.files.own_files import open_regular
+from otel_rl.recorder.files.processes import file_of
 from otel_rl.recorder.journal.records import Printed
 from otel_rl.recorder.secrets import redacted
 
@@ -55,13 +56,6 @@ _BY_SRUN = re.compile(r" *(\d+): ?")
 """The prefix of `srun -l`, which is read in a Slurm job alone: other lines begin with a number, too."""
 
 
-class OutputPlace(NamedTuple):
-    """Where reading of a file continues."""
-
-    offset: int
-    path: str
-
-
 class _Writer(NamedTuple):
     """A process that prints into a file, and as what."""
 
@@ -78,7 +72,7 @@ class _Part(NamedTuple):
 
     records: list[NewRecord]
     file: str
-    place: OutputPlace
+    offset: int
 
 
 class Outputs:
@@ -86,11 +80,11 @@ class Outputs:
 
     Args:
         settings: What is wanted.
-        places: Where to continue, by file, as an earlier agent left it.
+        places: The bytes of each file behind which an earlier agent continues.
         in_slurm: Whether the processes belong to a Slurm job.
     """
 
-    def __init__(self, settings: PrintedOutput, places: Mapping[str, OutputPlace], *, in_slurm: bool = False) -> None:
+    def __init__(self, settings: PrintedOutput, places: Mapping[str, int], *, in_slurm: bool = False) -> None:
         self._settings, self._in_slurm = settings, in_slurm
         self.places = dict(places)
         self._processes: dict[str, Journal] = {}
@@ -116,7 +110,7 @@ class Outputs:
         for _ in range(len(self._parts)):
             part = self._parts.popleft()
             records += part.records
-            self.places[part.file] = part.place
+            self.places[part.file] = part.offset
         return records
 
     def settle(self, timeout: float = 0.5) -> None:
@@ -155,7 +149,7 @@ class Outputs:
         for key, file in [*self._files.items()]:
             is_over = not any(writer.journal in processes for writer in file.writers)
             while len(self._parts) < _MOST_WAITING and (part := file.read(now, is_over=is_over)) is not None:
-                self._parts.append(_Part(part, key, OutputPlace(file.offset, file.path)))
+                self._parts.append(_Part(part, key, file.offset))
             if is_over and file.has_ended:
                 file.close()
                 del self._files[key]
@@ -164,13 +158,13 @@ class Outputs:
         """Find the files of a process: by its descriptors while it lives, otherwise where they were at its start."""
         started = journal.started
         lives = process_of(started.pid, started.time) is not None
-        begun = {number: (f"{device}:{inode}", size, path) for number, device, inode, size, path in started.outputs}
+        begun = {number: (key, size, os.fsdecode(path)) for number, key, size, path in started.outputs}
         opened: dict[str, str] = {}
         for number, stream in ((1, "stdout"), (2, "stderr")):
             path = f"/proc/{started.pid}/fd/{number}" if lives else begun.get(number, ("", 0, ""))[2]
             with contextlib.suppress(OSError):  # it is a pipe, or it was removed
                 status = os.stat(path)  # noqa: PTH116 - it follows the link
-                key = f"{status.st_dev}:{status.st_ino}"
+                key = file_of(status)
                 if not lives and key != begun[number][0]:
                     continue  # another file has its name by now
                 opened[key] = "output" if key in opened else stream
@@ -186,7 +180,7 @@ class Outputs:
     def _begin_at(self, key: str, sizes: Mapping[str, int], path: str, *, lives: bool) -> int:
         """Return where to begin in a file: what was there before the process is not its own."""
         if key in self.places:
-            return self.places[key].offset
+            return self.places[key]
         if key in sizes:
             return sizes[key]
         flags = Path(path.replace("/fd/", "/fdinfo/")).read_text() if lives else ""
@@ -199,14 +193,12 @@ class _File:
 
     Attributes:
         offset: Behind the last line that was read.
-        path: Where the file is, as the kernel says.
         writers: The processes that print into it.
         has_ended: Whether the last part of it has been read.
     """
 
     def __init__(self, file: BinaryIO, offset: int, settings: PrintedOutput, *, in_slurm: bool) -> None:
         self._file, self.offset = file, offset
-        self.path = str(Path(f"/proc/self/fd/{file.fileno()}").readlink())
         self.writers: set[_Writer] = set()
         self.has_ended = False
         self._prefixes = (*_PREFIXES, (_BY_SRUN, "rank")) if in_slurm else _PREFIXES

@@ -271,7 +271,7 @@ class Checkpoint(msgspec.Struct):
     state: State
     lost: dict[str, int] = {}
     analyses: dict[str, msgspec.Raw] = {}  # the part of each analysis, by name
-    outputs: dict[str, tuple[int, str]] = {}  # the offset and the path of each file that processes print into
+    outputs: dict[str, int] = {}  # the bytes of each file that processes print into that were read
 
 
 class _EarlierState(msgspec.Struct):
