@@ -29,8 +29,9 @@ def test_a_process_without_standard_descriptors(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import os, subprocess, otel_rl; run = otel_rl.init(exporters=['jsonl'])\n"
-        "with run.step(0): print('printed'); os.write(1, b'output'); os.write(2, b'output'); run.log({'loss': 1.0})\n"
-        "subprocess.run(['sh', '-c', 'echo output; echo output >&2'], check=True)\n"
+        "for file in (1, 2): os.write(file, b'unmistakable')\n"
+        "with run.step(0): print('unmistakable'); run.log({'loss': 1.0})\n"
+        "subprocess.run(['sh', '-c', 'echo unmistakable; echo unmistakable >&2'], check=True)\n"
         "open('said', 'w').write(f'{bool(run.finish(60))} {run.refused}')"
     )
     closing = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
@@ -38,7 +39,7 @@ def test_a_process_without_standard_descriptors(tmp_path: Path) -> None:
 
     assert (tmp_path / "said").read_text() == "True {}"
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path != script]
-    assert [path for path in files if b"output" in path.read_bytes()] == []
+    assert [path for path in files if b"unmistakable" in path.read_bytes()] == []
 
 
 @pytest.mark.slow

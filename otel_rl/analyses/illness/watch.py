@@ -10,7 +10,7 @@ from otel_rl import semconv
 from otel_rl.analyses.illness import facts
 from otel_rl.analyses.illness.sequential import Sequential
 from otel_rl.export import Event, Params, Row
-from otel_rl.recorder.facts.wording import number
+from otel_rl.recorder.facts.wording import count, number
 from otel_rl.semconv import registry
 from otel_rl.semconv.main_metrics import topics
 
@@ -143,9 +143,10 @@ class _WatchedMetric:
         if alarm.test == "shift" and not facts.is_little(now, usual):
             kind: Kind = "rise" if now > usual else "fall"
             moved = f"{'rose' if kind == 'rise' else 'fell'} from {number(usual)} to {number(now)}"
-            yield self._sign(kind, now, usual, f"{moved} within {alarm.values} steps")
+            yield self._sign(kind, now, usual, f"{moved} within {count(alarm.values, 'step')}")
         elif alarm.test == "burst":
-            text = f"varies more than before since {alarm.values} steps: up to {number(now)}, usually {number(usual)}"
+            since = count(alarm.values, "step")
+            text = f"varies more than before since {since}: up to {number(now)}, usually {number(usual)}"
             yield self._sign("burst", now, usual, text)
         elif alarm.test == "spike":
             yield self._sign("spike", now, usual, f"was {number(now)} in one step, usually {number(usual)}")

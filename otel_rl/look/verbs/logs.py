@@ -79,8 +79,8 @@ def logs(
     """Show what the processes of RUN printed, with the step and the phase in which each line came.
 
     Lines come from files that standard output and error go to, from a terminal or a pipe with `init(output=True)` or
-    under `otel-rl run`, and from Python's logging. Python writes into files in
-    pieces of 8 KiB: with PYTHONUNBUFFERED=1, each line comes in its phase.
+    under `otel-rl run`, and from Python's logging. Python writes into files in pieces of 8 KiB: with
+    PYTHONUNBUFFERED=1, each line comes in its phase.
     """
     import duckdb
 

@@ -140,12 +140,32 @@ def test_runs_that_are_left_at_once(tmp_path: Path, visit: Visit) -> None:
             tab.evaluate(f"location.hash = '#run={keys['short']}'")
             tab.wait_for_timeout(pause)
         until(lambda: tab.locator("html[data-ready=run]").count() == 1, tab)
+        until(lambda: tab.locator("#draw-memory > .draw").count() == 2, tab)
         tab.wait_for_timeout(3000)
 
         assert "of 12" in tab.locator("p.facts").inner_text()
         assert "steps 0 to 11" in tab.locator("#curves").inner_text()
         assert tab.locator("#draw-memory > .draw").count() == 2
         assert tab.locator("dialog").count() == 1
+
+
+def test_runs_in_groups(tmp_path: Path, visit: Visit) -> None:
+    """The field offers what the runs differ in, and each group has a title with the number of its runs."""
+    for name in ("a", "b", "c"):
+        record(tmp_path / name, Shape(steps=3, name=name, project="two" if name == "c" else "one"))
+    with served(tmp_path) as page:
+        tab = visit(page)
+        until(lambda: tab.locator("table.runs a.name").count() == 3, tab)
+        field = tab.get_by_label("Group by")
+        field.focus()
+        offered = tab.locator("datalist option").evaluate_all("options => options.map(({value}) => value)")
+        field.fill("project")
+        field.press("Enter")
+        until(lambda: tab.locator("tbody.group:visible").count() == 2, tab)
+        titles = sorted(tab.locator("tbody.group:visible .count").all_inner_texts())
+
+        assert offered[:2] == ["project", "state"]
+        assert [title.partition(" ")[0] for title in titles] == ["1", "2"]
 
 
 def test_a_server_that_comes_back(tmp_path: Path, visit: Visit) -> None:

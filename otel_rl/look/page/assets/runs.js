@@ -26,7 +26,7 @@ export function runsScreen(place, of, parts) {
   const inputs = {
     find: make("input", {type: "search", id: "find", placeholder: "Search: text, state:hung, project:math, lr>1e-6", "aria-label": "Search runs", autocomplete: "off", spellcheck: "false", oninput: () => set({find: inputs.find.value})}),
     columns: make("input", {type: "text", placeholder: "Columns: lr, kl:best, loss:mean100", "aria-label": "Further columns: parameters and metrics", autocomplete: "off", spellcheck: "false", onchange: () => set({columns: inputs.columns.value})}),
-    group: make("input", {type: "text", list: "groups", placeholder: "Group by: project, lr", "aria-label": "Group by project, state, or a parameter", autocomplete: "off", spellcheck: "false", onchange: () => set({group: inputs.group.value.trim()})}),
+    group: make("input", {type: "text", list: "groups", placeholder: "Group by: project, lr", "aria-label": "Group by project, state, or a parameter", autocomplete: "off", spellcheck: "false", onfocus: () => offer(names, runs.values()), onchange: () => set({group: inputs.group.value.trim()})}),
     all: make("input", {type: "checkbox", onchange: () => set({all: inputs.all.checked ? "1" : ""})}),
   };
   const names = make("datalist", {id: "groups"});
@@ -79,7 +79,6 @@ export function runsScreen(place, of, parts) {
       : settings.sort ? [["all", "", every]] : GROUPS.map(([group, title]) => [group, title, every.filter((run) => groupOf(run) === group)]);
     const bodies = groups.filter(([,, some]) => some.length).flatMap(([group, title, some, spent = "", sentences = []]) => [{key: `title ${group}`, title, count: some.length, spent, sentences}, {key: `runs ${group}`, some}]);
     sum(summary, settings.group ? null : found?.groups[0]);
-    offer(names, every);
     keyed(table, [{key: "caption"}, {key: "head"}, ...bodies], {
       key: ({key}) => key,
       make: ({title}) => (title === undefined ? make("tbody") : make("tbody", {class: "group"}, make("tr", {}, make("th", {colspan: columns().length + 1, scope: "colgroup"}, title, " ", make("span", {class: "count"}), make("div", {class: "note summary"}))))),
@@ -166,8 +165,6 @@ function offer(list, runs) {
   const values = new Map();
   for (const {parameters} of runs) for (const [name, value] of Object.entries(parameters)) values.set(name, (values.get(name) ?? new Set()).add(value));
   const names = ["project", "state", ...[...values].filter(([, some]) => some.size > 1).map(([name]) => name)].slice(0, MOST_OFFERED);
-  if (list.shown === names.join()) return;
-  list.shown = names.join();
   list.replaceChildren(...names.map((value) => make("option", {value})));
 }
 
