@@ -52,6 +52,7 @@ _LOCKED = re.compile(r"^(with\b.*|.*\.acquire\(.*)")
 _CALLS: tuple[tuple[ActivityKind, str, str, str], ...] = (
     ("loop", "waits for connections", r"socket|ssl|multiprocessing/connection", "accept"),
     ("put", "waits to put into a full queue", r"queue|multiprocessing/queues", "put"),
+    ("put", "waits until what it has put into a queue is taken", r"multiprocessing/queues", "_finalize_join"),
     ("data", "waits for its data loader", r"torch/utils/data/dataloader", "_(try_)?get_data|_next_data|__next__"),
     ("queue", "waits for a Ray object", r"ray/_private/(worker|client_mode_hook)", "get|wait|get_objects"),
     ("request", "waits for an answer", r"http/client|urllib/request", r"\w+"),

@@ -68,6 +68,11 @@ KINDS: dict[str, CauseKind] = {
         "Do not put from where the queue is emptied: use a larger queue, `put_nowait`, or another thread.",
         "stack",
     ),
+    "not taken": CauseKind(
+        "likely",
+        "Empty the queue before you wait for the end of who fills it, or call `cancel_join_thread()` there.",
+        "stack",
+    ),
     "no taker": CauseKind(
         "likely",
         "Look at why the thread ended that takes from this queue; let it pass its error on to those that wait.",

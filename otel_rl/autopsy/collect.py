@@ -22,7 +22,7 @@ from otel_rl.recorder.files.signals import stacks_of
 from otel_rl.recorder.journal.claim import JournalOwner, is_journal, process_in, who_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from otel_rl.autopsy.evidence import Collective, EndpointSeen, Frame, Thread
@@ -118,7 +118,7 @@ def _processes(
         threads = _seen_threads(pid, answer, earlier, busy.get(pid, {})) if isinstance(answer, tuple) else ()
         yield ProcessSeen(
             pid=pid,
-            parent=parents.get(pid, 0),
+            parent=parents.get(pid) or _parent_among(own, pid),
             role=recorder.role if recorder is not None else "",
             rank=recorder.rank if recorder is not None else -1,
             command=command,
@@ -156,6 +156,12 @@ def _recorders(run: Path, missing: list[str], hidden: list[int]) -> Iterable[_Re
             asked = stacks.Asked(owner.pid, *place) if place is not None else None
             why = "" if place is not None else "it has no signal that asks for them"
             yield _RecordingProcess(owner.pid, *process_in(who), asked, why, journal)
+
+
+def _parent_among(own: Collection[int], pid: int) -> int:
+    """Return the parent of a process that records, if it is one of the run's; 0 otherwise."""
+    stat = kernel.stat_of(pid)
+    return stat.parent if stat is not None and stat.parent in own else 0
 
 
 def _descendants(roots: Iterable[int]) -> dict[int, int]:

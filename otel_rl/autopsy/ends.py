@@ -98,6 +98,8 @@ def _end(path: Sequence[str], debts: tuple[Debt, ...], graph: Graph, machines: S
     # A wait for an item of a thread that cannot put is for another queue: somebody between the two is gone.
     if kind == "put" and waiter is not None and waiter.activity.kind == "queue" and is_in_process(waiter):
         return WaitEnd("no taker", (key,), debts)
+    if kind == "put" and waiter is not None and waiter.activity.kind == "child":
+        return WaitEnd("not taken", (key,), debts)
     return WaitEnd(_of_process(key, debts, graph.nodes), (key,), debts)
 
 
@@ -143,7 +145,7 @@ def new_workers(key: str, nodes: Mapping[str, Node]) -> Sequence[ProcessSeen]:
     workers = [
         other.seen
         for other in nodes.values()
-        if is_child(node, other) and other.seen is not None and not other.is_helper
+        if is_child(node, other) and other.seen is not None and not other.records and not other.is_helper
     ]
     if not all(may_idle(worker, activity_of(worker)) for worker in workers):
         return ()

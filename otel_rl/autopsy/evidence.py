@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+_MOST_SHOWN = 60
+"""Characters of a command in a sentence."""
+
 
 class Frame(msgspec.Struct, frozen=True):
     """A frame of Python code: its file, the line that runs, the function, and the text of the line, if it is there."""
@@ -84,6 +87,12 @@ class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
     connections: tuple[ConnectionSeen, ...] = ()  # its TCP connections
     collectives: tuple[Collective, ...] = ()
     """Its last collective of each process group, by PyTorch's Flight Recorder; the last one comes last."""
+
+    @property
+    def shown_command(self) -> str:
+        """The beginning of its command line in sentences, without the folder of its program."""
+        program, space, rest = self.command.partition(" ")
+        return f"{program.rpartition('/')[2]}{space}{rest}"[:_MOST_SHOWN].strip()
 
 
 class EndpointSeen(msgspec.Struct, frozen=True, kw_only=True):

@@ -101,8 +101,10 @@ def _debts(key: str, node: Node, nodes: Mapping[str, Node]) -> Iterator[Debt]:
     if kind == "collective":
         yield from (Debt(rank, "stack", is_proven=True) for rank in _absent(key, node, nodes))
     children = [child for child, other in nodes.items() if is_child(node, other)]
+    # What a child owes that records is known from what it recorded, but not that somebody waits for its end.
+    workers = [child for child in children if not nodes[child].records]
     if kind in ("data", "child", "queue", "put"):
-        yield from _of_children(kind, children, nodes)
+        yield from _of_children(kind, children if kind == "child" else workers, nodes)
     if kind in _BY_ENDPOINT and not is_in_process(node):
         yield from _servers(node, nodes)
     makers = [
@@ -110,7 +112,7 @@ def _debts(key: str, node: Node, nodes: Mapping[str, Node]) -> Iterator[Debt]:
         for maker, other in nodes.items()
         if other.records and not other.is_rank and other.thread is None and maker != key
     ]
-    working = [child for child in children if not _idles(nodes[child])]
+    working = [child for child in workers if not _idles(nodes[child])]
     if kind in ("queue", "put", "thread", "loop") and not working and node.thread is None:
         yield from (Debt(maker, "stack") for maker in makers if not nodes[maker].is_idle)
     if kind == "sleep" and node.records and node.thread is None:  # it may look again and again whether it is there
@@ -182,11 +184,11 @@ def _absent(key: str, node: Node, nodes: Mapping[str, Node]) -> Iterable[str]:
 
 
 def is_child(node: Node, other: Node) -> bool:
-    """Return whether a node is a process that a process has started, and that does not record."""
+    """Return whether a node is a process that a process has started."""
     return (
         node.seen is not None
         and other.seen is not None
-        and not other.records
+        and other.thread is None
         and (other.host, other.seen.parent) == (node.host, node.seen.pid)
     )
 

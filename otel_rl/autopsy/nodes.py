@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from otel_rl.recorder.archive.now import MadeNow, Now, ProcessNow
 
 _NS = 1_000_000_000
-_MOST_COMMAND = 60
 _LIMIT_FULL = 0.95
 _UNNAMED = re.compile(r"Task-\d+\Z")
 """The names of tasks to which nobody has given one."""
@@ -147,6 +146,8 @@ def _processes(machines: Sequence[MachineSeen], nows: Sequence[Now]) -> dict[str
             name = names.get((machine.host, process.pid)) or _name(
                 process, names.get((machine.host, process.parent), ""), machine
             )
+            if now is not None and _lives_on(process, now):
+                name = f"{process_name(now.role, now.rank)}{at} (finished)"
             key = f"{machine.host}/{process.pid}"
             node = Node(
                 name,
@@ -166,6 +167,8 @@ def _processes(machines: Sequence[MachineSeen], nows: Sequence[Now]) -> dict[str
         key = f"{host}/{pid}"
         if (key in nodes) if ended.outcome is None else ((ended.role, ended.rank) in places):
             continue  # it was seen, or another process has taken its place
+        if key in nodes and (living := nodes[key].seen) is not None and _lives_on(living, ended):
+            continue
         at = "" if is_alone else f" ({host})"
         looked = next((machine for machine in machines if machine.host == host), None)
         activity = Activity("unknown", "was not looked at")
@@ -177,6 +180,15 @@ def _processes(machines: Sequence[MachineSeen], nows: Sequence[Now]) -> dict[str
         made_of = made.get((ended.role, ended.rank))
         nodes[key] = Node(name, activity, not ended.role, True, None, ended, None, host, made=made_of)
     return nodes
+
+
+def _lives_on(process: ProcessSeen, recorded: ProcessNow) -> bool:
+    """Return whether a process other than a rank lives on after it has finished its recording.
+
+    A number is given again: a process that started later is another one. A rank that has finished enters no collective.
+    """
+    ended = recorded.ended_unix_nano or 0
+    return bool(recorded.role) and recorded.outcome == "finished" and process.started_unix_nano < ended
 
 
 def _served(endpoint: EndpointSeen, serves: Node) -> Node:
@@ -251,7 +263,7 @@ def _name(process: ProcessSeen, parent: str, machine: MachineSeen) -> str:
     if parent:
         return f"child process {process.pid} of {parent}{f' at {port}' if port else ''}"
     served = f"the server at {port}" if port else f"process {process.pid}"
-    return f"{served} ({process.command[:_MOST_COMMAND].strip()})" if process.command else served
+    return f"{served} ({command})" if (command := process.shown_command) else served
 
 
 def _engine(seen: EndpointSeen) -> Activity:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _NS = 1_000_000_000
 _MOST_NAMED = 4
-_MOST_COMMAND = 60
 _LITTLE_MEMORY = 0.03
 _FILES = 0.98
 
@@ -80,7 +79,7 @@ def _what(end: WaitEnd, node: Node, graph: Graph, at: int) -> str:
         case "lock":
             text = f"{name} {does}" + "".join(f" and, in another thread, at {place}" for place in _locks(node)[:1])
         case _:
-            command = node.seen.command[:_MOST_COMMAND].strip() if node.seen is not None and not node.records else ""
+            command = node.seen.shown_command if node.seen is not None and not node.records else ""
             text = f"{name}{f' ({command})' if command and 'child' in node.name else ''} {does}"
     return f"{text}{_in_phase(node)}{for_time(node, at)}"
 

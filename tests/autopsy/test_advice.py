@@ -122,6 +122,10 @@ FULL, ROOM = (DiskSeen("/data", 0, 1 << 40),), (DiskSeen("/data", 1 << 39, 1 << 
 WRITES = Kernel(state="S", syscall="write", target="/data/x")
 LOCKS = waits_in("threading", "acquire")
 
+CLOSES = waits_in("multiprocessing/process", "join")
+FILLS = replace(
+    child(Kernel(state="S", syscall="futex")), threads=(waits_in("multiprocessing/queues", "_finalize_join"),)
+)
 HELD = waiting(kind="ticket", debtors=("rollout 0",), cause="circle")
 OWES = (Wait(waiter="rollout 0", kind="ticket", subject="x", debtors=("rank 0",), since_unix_nano=AT, cause="circle"),)
 
@@ -149,6 +153,7 @@ CASES = {
     "none open": Case(of(seen(0, LOOP), made=made()), of(seen(0, LOOP), made=made(open=1))),
     "full pool": Case(of(seen(0, RESULT, PLANS, PLANS)), of(seen(0, RESULT, PLANS, Thread((POOL,))))),
     "full queue": Case(of(seen(0, PUTS)), of(seen(0, PUTS, ASKS))),
+    "not taken": Case(of(seen(0, CLOSES), FILLS), of(seen(0, CLOSES), child(WORKS, "load"))),
     "no taker": Case(of(seen(0, OWN, PUTS)), of(seen(0, OWN, PUTS, ASKS))),
     "alone": Case(of(seen(0, OWN)), of(seen(0, OWN, waits_in("http/client", "getresponse", name="filler")))),
     "file": Case(of(seen(0, stack("save"), kernel=WRITES), disks=ROOM), ALIVE),

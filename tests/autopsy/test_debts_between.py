@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -10,6 +12,9 @@ from otel_rl.autopsy.evidence import ConnectionSeen, EndpointSeen, Frame, Kernel
 from otel_rl.autopsy.verdict import verdict_of
 from otel_rl.recorder.archive.now import MadeNow, Wait
 from tests.autopsy.written import AT, S, machine, now, seen, stack, waits_in
+
+if TYPE_CHECKING:
+    from otel_rl.export import Outcome
 
 _TAKES = waits_in("multiprocessing/queues", "get")
 _READS = Kernel(state="S", syscall="read", target="pipe:[5]")
@@ -102,6 +107,34 @@ def test_the_end_of_a_child_is_awaited_and_not_that_of_a_helper() -> None:
     )
     alone = verdict_of([machine(rank, tracker)], [now((0, "", "close"))], AT)
     assert alone.who == ("child process 8 of rank 0",)
+
+
+@pytest.mark.parametrize("outcome", [None, "finished"])
+def test_the_end_of_a_child_that_records_is_awaited(outcome: Outcome | None) -> None:
+    """It is named whether it still records or has finished, and not the resource tracker beside it."""
+    command = "python -c from multiprocessing.resource_tracker import main;main(36)"
+    tracker = ProcessSeen(pid=8, parent=100, command=command, kernel=_READS)
+    fills = waits_in("multiprocessing/queues", "_finalize_join")
+    worker = seen(0, fills, role="env", parent=100, started_unix_nano=AT - 90 * S)
+    agent = now((0, "", "close"), (0, "env", ""), outcome=outcome)
+    if outcome is not None:
+        worker = replace(worker, rank=-1, role="")
+        agent = replace(agent, processes=[agent.processes[0], replace(agent.processes[1], ended_unix_nano=AT - 60 * S)])
+    rank = seen(0, waits_in("multiprocessing/process", "join"), kernel=Kernel(state="S", syscall="wait4"))
+    found = verdict_of([machine(rank, tracker, worker)], [agent], AT)
+
+    assert found.kind == "not taken"
+    assert found.who == ("env 0" if outcome is None else "env 0 (finished)",)
+
+
+def test_the_number_of_a_finished_process_is_given_again() -> None:
+    """A process that started after the end of the recording is another one."""
+    worker = ProcessSeen(pid=200, parent=100, kernel=_READS, started_unix_nano=AT - 30 * S)
+    agent = now((0, "", "close"), (0, "env", ""), outcome="finished")
+    agent = replace(agent, processes=[agent.processes[0], replace(agent.processes[1], ended_unix_nano=AT - 60 * S)])
+    rank = seen(0, waits_in("multiprocessing/process", "join"), kernel=Kernel(state="S", syscall="wait4"))
+
+    assert verdict_of([machine(rank, worker)], [agent], AT).who == ("rank 0",)
 
 
 @pytest.mark.parametrize("phase", ["wait_for_rollouts", "update_actor"])

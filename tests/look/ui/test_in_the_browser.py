@@ -225,7 +225,9 @@ def test_a_clock_that_differs(tmp_path: Path, visit: Visit) -> None:
             tab.clock.set_system_time(time.time() + 60 * minutes)
             tab.reload()
             until(lambda: tab.locator("table.runs a.name").count() == 1, tab)  # noqa: B023
-            shown.append(tab.locator("td[data-title=seen]").inner_text())
+            seen = tab.locator("td[data-title=seen]")
+            until(lambda: seen.inner_text() != "", tab)  # noqa: B023
+            shown.append(seen.inner_text())
 
         assert len(set(shown)) == 1
 
