@@ -101,7 +101,7 @@ def _debts(key: str, node: Node, nodes: Mapping[str, Node]) -> Iterator[Debt]:
     if kind == "collective":
         yield from (Debt(rank, "stack", is_proven=True) for rank in _absent(key, node, nodes))
     children = [child for child, other in nodes.items() if is_child(node, other)]
-    # What a child owes that records is known from what it recorded, but not that somebody waits for its end.
+    # Records say what a child owes, but not that somebody waits for its end.
     workers = [child for child in children if not nodes[child].records]
     if kind in ("data", "child", "queue", "put"):
         yield from _of_children(kind, children if kind == "child" else workers, nodes)

@@ -111,7 +111,7 @@ def test_the_end_of_a_child_is_awaited_and_not_that_of_a_helper() -> None:
 
 @pytest.mark.parametrize("outcome", [None, "finished"])
 def test_the_end_of_a_child_that_records_is_awaited(outcome: Outcome | None) -> None:
-    """It is named whether it still records or has finished, and not the resource tracker beside it."""
+    """It is named whether it still records or has finished, and the resource tracker is not."""
     command = "python -c from multiprocessing.resource_tracker import main;main(36)"
     tracker = ProcessSeen(pid=8, parent=100, command=command, kernel=_READS)
     fills = waits_in("multiprocessing/queues", "_finalize_join")
