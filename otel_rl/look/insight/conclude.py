@@ -17,6 +17,7 @@ from otel_rl.look.insight.findings.environment import environment
 from otel_rl.look.insight.findings.goodput import goodput
 from otel_rl.look.insight.findings.hangs import hangs
 from otel_rl.look.insight.findings.held_out import held_out
+from otel_rl.look.insight.findings.last_lines import last_lines
 from otel_rl.look.insight.findings.last_words import last_words
 from otel_rl.look.insight.findings.learning import learning
 from otel_rl.look.insight.findings.memory import memory
@@ -98,6 +99,7 @@ class _Basis:
 _FINDINGS: dict[str, _Find] = {
     "outcome": lambda run: outcome(run.recorded, run.summary, run.standing, run.extent),
     "last_words": lambda run: last_words(run.recorded, run.standing),
+    "last_lines": lambda run: last_lines(run.recorded, run.standing),
     "waits": lambda run: waits(run.recorded, run.standing),
     "hangs": lambda run: hangs(run.recorded, run.summary),
     "change": lambda run: change(run.recorded, run.changes, run.stragglers),
@@ -118,7 +120,7 @@ _FINDINGS: dict[str, _Find] = {
     "environment": lambda run: environment(run.recorded),
 }
 """All findings; of two that come equally early, the first one here. A new one is a file and a line here."""
-_WITHOUT_STEPS = ("outcome", "last_words", "waits", "hangs", "recording")
+_WITHOUT_STEPS = ("outcome", "last_words", "last_lines", "waits", "hangs", "recording")
 
 
 def facts_of(run: RunReader, *, at_unix_nano: int | None = None) -> Facts:

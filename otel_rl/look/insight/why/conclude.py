@@ -10,6 +10,7 @@ from otel_rl import semconv
 from otel_rl.look.insight.recorded import RecordedRun
 from otel_rl.look.insight.why.answer import ExplainedSteps, PathPart, Stage
 from otel_rl.look.insight.why.sentences import name_of, sentences
+from otel_rl.look.insight.why.slow_lines import slow_lines
 from otel_rl.look.insight.why.slow_steps import MOST_EXPLAINED, StepWall, slow_of, usual_of, walls
 from otel_rl.look.insight.why.step_paths import StepPaths, work_of
 from otel_rl.look.insight.why.step_spans import SpanWork, read_window
@@ -71,6 +72,7 @@ def explained_steps(run: RunReader, steps: tuple[int, int] | None = None, phase:
         sentences=(
             *(() if are_slow else ("No single step stands out: a usual one is explained.",)),
             *sentences([path.window.step for path in paths_of_steps], phase, seconds, usual_seconds, parts),
+            *slow_lines(run, known, slow if steps is None else [wall for wall in slow if wall in explained]),
         ),
         parts=parts,
         path=tuple(_stages(recorded, paths_of_steps[0])),

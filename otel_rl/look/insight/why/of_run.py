@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from otel_rl.look.insight.conclude import facts_of
+from otel_rl.look.insight.findings.last_lines import PRINTED
 from otel_rl.look.insight.findings.outcome import AUTOPSY, last_autopsy
 from otel_rl.look.insight.owed import of_waits, owed, unusual_phases
 from otel_rl.look.insight.recorded import RecordedRun
@@ -68,7 +69,8 @@ def why(
     outcome = [finding for finding in facts.findings if finding.kind == "outcome" and is_over]
     trouble = [finding for finding in facts.findings if finding.kind in kinds and _costs(finding)]
     if is_over or (trouble and goes_on(facts.summary.state)):
-        findings = [*outcome, *(finding for finding in trouble if finding not in outcome)]
+        printed = [finding for finding in facts.findings if finding.subject == PRINTED]
+        findings = [*outcome, *(finding for finding in trouble if finding not in outcome), *printed]
         return _in_trouble(run, facts, findings, at, is_over=is_over)
     return _slow(run, facts, at)
 
