@@ -13,6 +13,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.recording import directory, end_agent
 from benchmarks.tables import Cell, Table
@@ -28,7 +29,8 @@ import itertools, statistics, sys, time
 import otel_rl
 
 run = otel_rl.init(
-    project="benchmark", dir=sys.argv[1], rank=0, world_size=1, exporters=["jsonl"], hardware=False, quiet=True
+    project="benchmark", dir=sys.argv[1], rank=0, world_size=1, exporters=["jsonl"], hardware=False, quiet=True,
+    **({"output": sys.argv[2] == "True"} if sys.argv[2] else {}),
 )
 names = [f"actor/metric_{index:03d}" for index in range(100)]
 clock = time.perf_counter_ns
@@ -53,11 +55,23 @@ run.finish(0)
 """
 
 
-class _Worker:
-    """A process that logs, with the interpreter of a checkout."""
+class Side(NamedTuple):
+    """One side of a comparison.
 
-    def __init__(self, python: str, place: Path, stack: ExitStack) -> None:
-        command = [python, "-c", _WORKER, str(place)]
+    Attributes:
+        python: The interpreter of a checkout.
+        output: The setting `output` of its runs, "True" or "False"; by default that of the checkout.
+    """
+
+    python: str
+    output: str = ""
+
+
+class _Worker:
+    """A process that logs."""
+
+    def __init__(self, side: Side, place: Path, stack: ExitStack) -> None:
+        command = [side.python, "-c", _WORKER, str(place), side.output]
         self._process = stack.enter_context(
             subprocess.Popen(command, cwd=place, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         )
@@ -83,21 +97,23 @@ def measure(*, against: str) -> list[Table]:
         against: The interpreter of an environment with the other checkout.
     """
     others = {_commit(against): against, "this one, as a control": sys.executable}
-    pairs = {name: [_pair(other) for _ in range(PAIRS)] for name, other in others.items()}
+    here = Side(sys.executable)
+    pairs = {name: [pair(here, Side(other)) for _ in range(PAIRS)] for name, other in others.items()}
     rows = [_row(size, name, [pair[size] for pair in found]) for size in _SIZES for name, found in pairs.items()]
-    here = _commit(sys.executable)
     columns = ["what, and against what", "p50 µs", "against, p50 µs", "ratio", "lowest pair", "highest pair"]
     note = (
         f"{PAIRS} pairs of processes, {ROUNDS} rounds of {CALLS} calls each. The ratio is the median over all rounds."
     )
-    return [Table(f"`run.log` and phases of {here} and of another commit, in turns", columns, rows, note)]
+    return [
+        Table(f"`run.log` and phases of {_commit(sys.executable)} and of another commit, in turns", columns, rows, note)
+    ]
 
 
-def _pair(other: str) -> dict[int, list[tuple[float, float]]]:
-    """Return the nanoseconds of this checkout and of the other one in each round, by the number of values."""
+def pair(*sides: Side) -> dict[int, list[tuple[float, float]]]:
+    """Return the nanoseconds of two sides in each round, by the number of values."""
     took: dict[int, list[tuple[float, float]]] = {size: [] for size in _SIZES}
     with directory() as place, ExitStack() as stack:
-        workers = [_Worker(python, place, stack) for python in (sys.executable, other)]
+        workers = [_Worker(side, place, stack) for side in sides]
         for number in range(-1, ROUNDS):  # the first one warms up
             for size in _SIZES:
                 order = (0, 1) if number % 2 else (1, 0)
@@ -118,12 +134,12 @@ def _commit(python: str) -> str:
 
 
 def _row(size: int, name: str, pairs: list[list[tuple[float, float]]]) -> list[Cell]:
+    return [f"{f'log of {size}' if size else 'phase'}, {name}", *ratios(pairs)]
+
+
+def ratios(pairs: list[list[tuple[float, float]]]) -> list[Cell]:
+    """Return the microseconds of both sides, and their ratio: of all rounds, of the lowest and of the highest pair."""
     rounds = [each for pair in pairs for each in pair]
     this, other = (statistics.median(each[index] for each in rounds) / 1e3 for index in (0, 1))
-    ratios = [statistics.median(mine / against for mine, against in pair) for pair in [rounds, *pairs]]
-    return [
-        f"{f'log of {size}' if size else 'phase'}, {name}",
-        this,
-        other,
-        *(f"{ratio:.3f}" for ratio in (ratios[0], min(ratios[1:]), max(ratios[1:]))),
-    ]
+    overall, *each = (statistics.median(mine / against for mine, against in one) for one in [rounds, *pairs])
+    return [this, other, *(f"{ratio:.3f}" for ratio in (overall, min(each), max(each)))]
