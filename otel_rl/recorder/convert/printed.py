@@ -21,11 +21,13 @@ _LAST_LINES = 200
 _BURST_S = 10
 """Seconds of the rate of lines that may come at once, such as a configuration or a summary of a model."""
 _MOST_BARS = 64
+_MOVES_UP = re.compile(r"\x1b\[(\d{0,3})[AF]")
+"""The sequence by which bars below each other are drawn again."""
 _ERASES_LINE = re.compile(r"\x1b\[[012]?K")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?|[\x00-\x08\x0e-\x1f]")
 """Escape sequences of a terminal (ECMA-48), and control characters that show nothing."""
-_BAR = re.compile(r"(?P<what>.*?)\s*(?P<percent>\d{1,3})%\s?[|▕━╸█#=\[]")
-"""A bar of tqdm, rich or pip: its description, and how far it is."""
+_BAR = re.compile(r"(?P<drawn>(?<![━╸╺])[━╸╺]+\s{1,4})?(?<!\d)(?P<percent>\d{1,3})%(?(drawn)|\s?[|▕━╸█#=\[])")
+"""How far a bar of tqdm, rich or pip is: before or behind what is drawn. Its description is in front of both."""
 _SERIOUS = re.compile(
     r"\b(?:[A-Z]\w*)?(?:Error|Exception|Interrupt)\b|\bTraceback\b|\b(?:ERROR|FATAL|CRITICAL)\b|\bNCCL WARN\b"
     r"|[Ss]egmentation fault|\bcore dumped\b|\bKilled\b|\bout of memory\b"
@@ -40,6 +42,7 @@ class Line(NamedTuple):
     repeated: int = 1  # how often it came in a row
     cut: int = 0  # characters that were cut from its end
     left_out: int = 0  # if above 0, this stands for so many lines that were left out
+    in_place: bool = False  # whether it was drawn where others were before, and may be drawn over again
 
 
 class Assembler:
@@ -48,15 +51,28 @@ class Assembler:
     def __init__(self) -> None:
         self._open: list[str] = []
         self._size = self._cut = 0
+        self._drawn_again = 0  # how many lines below the cursor, with its own, were there before
 
     def add(self, text: str) -> list[Line]:
-        """Return the lines that this text ends."""
+        """Return the lines that this text ends, or leaves upwards."""
+        before, *moves = _MOVES_UP.split(text) if "\x1b" in text else (text,)
+        ended = self._add(before)
+        for rows, after in zip(moves[::2], moves[1::2], strict=True):
+            ended.append(self.end()._replace(in_place=True))
+            self._drawn_again = max(self._drawn_again, 1) + int(rows or 1)
+            ended += self._add(after)
+        return ended
+
+    def _add(self, text: str) -> list[Line]:
         first, *more = text.split("\n")
         self._extend(first)
         if not more:
             return []
         ended = [self.end(), *(_line(line) for line in more[:-1])]
         self._extend(more[-1])
+        if count := min(self._drawn_again, len(ended)):
+            ended[:count] = [line._replace(in_place=True) for line in ended[:count]]
+            self._drawn_again -= count
         return ended
 
     def end(self) -> Line:
@@ -85,8 +101,9 @@ class Assembler:
 class Transcript:
     """The lines of one stream that are kept.
 
-    Equal lines in a row are one, with their number. A bar is one line, with its last state. Where there are more lines
-    than allowed, the first and the last ones and errors stay, and the number of the others is a line.
+    Equal lines in a row are one, with their number. A bar is one line, with its last state: one that is drawn below
+    others may be full many times, and waits for a line that is not drawn over. Where there are more lines than allowed,
+    the first and the last ones and errors stay, and the number of the others is a line.
 
     Args:
         per_second: The number of lines of a second, on average over ten.
@@ -100,6 +117,7 @@ class Transcript:
         self._last: deque[Line] = deque(maxlen=_LAST_LINES)
         self._before, self._repeats = Line(""), 0
         self._bars: dict[str, Line] = {}
+        self._full: dict[str, Line] = {}
 
     def add(self, lines: Iterable[Line], now: float) -> list[Line]:
         """Return the lines that are kept of new ones; `now` is in seconds of a monotonic clock."""
@@ -109,8 +127,8 @@ class Transcript:
 
     def end(self) -> list[Line]:
         """Return the lines that waited: the last states of bars, repeats, and the last lines."""
-        lines = [*self._counted(), *self._bars.values()]
-        self._bars = {}
+        lines = [*self._counted(), *self._full.values(), *self._bars.values()]
+        self._bars, self._full = {}, {}
         left_out = self._left_out - len(self._last)
         lines += [Line("", left_out=left_out)] if left_out else []
         lines += self._last
@@ -119,13 +137,22 @@ class Transcript:
         return lines
 
     def _take(self, line: Line) -> Iterator[Line]:
-        if bar := _BAR.match(line.text):
-            if bar["percent"] != "100" and (bar["what"] in self._bars or len(self._bars) < _MOST_BARS):
-                self._bars[bar["what"]] = line
+        in_place = line.in_place
+        line = line._replace(in_place=False) if in_place else line
+        if bar := _BAR.search(line.text):
+            what, is_full = line.text[: bar.start()].strip(), bar["percent"] == "100"
+            for others in (self._bars, self._full):
+                others.pop(what, None)
+            waiting = self._full if is_full else self._bars
+            if (in_place or not is_full) and len(waiting) < _MOST_BARS:
+                waiting[what] = line
                 return
-            self._bars.pop(bar["what"], None)
         elif not line.text.strip():
             return
+        elif not in_place:  # what was drawn in place stays as it is
+            full, self._full = [*self._full.values()], {}
+            for each in full:
+                yield from self._within_limits(each)
         if line == self._before:
             self._repeats += 1
             return

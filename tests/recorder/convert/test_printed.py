@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import random
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
+from rich.progress import Progress
+from tqdm import tqdm
 
 from otel_rl.recorder.convert.printed import LONGEST_LINE, Assembler, Line, Transcript, as_shown
 
@@ -79,6 +84,47 @@ def test_bars_below_each_other() -> None:
 
     assert kept == []
     assert texts(transcript.end()) == ["epoch: 90%|##", "batch: 90%|##"]
+
+
+class Terminal(io.StringIO):
+    """A terminal, which programs ask whether it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def kept_of(terminal: Terminal) -> list[str]:
+    """Return the lines of what was written, piece by piece, and a line behind it."""
+    transcript, assembler, kept = Transcript(1000, 1 << 20), Assembler(), []
+    for piece in re.findall(r"[^\x1b]+|\x1b\[[^a-zA-Z]*[a-zA-Z]", f"{terminal.getvalue()}\nall is done\nbye\n"):
+        kept += transcript.add(assembler.add(piece), 0.0)
+    return texts([*kept, *transcript.end()])
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_bars_of_tqdm_inside_each_other(stays: bool) -> None:
+    """Each is one line, though the inner one is drawn again for each step of the outer one."""
+    terminal = Terminal()
+    for _ in tqdm(range(20), "epoch", file=terminal, mininterval=0, ncols=60):
+        for _ in tqdm(range(5), "batch", file=terminal, mininterval=0, ncols=60, position=1, leave=stays):
+            pass
+
+    assert [text[:12] for text in kept_of(terminal)] == ["batch: 100%|", "epoch: 100%|", "all is done", "bye"]
+
+
+def test_bars_of_rich_below_each_other() -> None:
+    """Each is one line, one that was full long before the others as well; what is printed above them stays."""
+    terminal = Terminal()
+    with Progress(console=Console(file=terminal, force_terminal=True, width=70), auto_refresh=False) as progress:
+        tasks = [progress.add_task(name, total=20) for name in ("load", "train", "test")]
+        for number in range(20):
+            for task, advance in zip(tasks, (20, 1, 0.5), strict=True):
+                progress.update(task, advance=advance, refresh=True)
+            if number == 10:
+                progress.print("loss is low")
+    kept = [" ".join(re.findall(r"[a-z]+|\d+%", text)) for text in kept_of(terminal)]
+
+    assert kept == ["loss is low", "load 100%", "train 100%", "all is done", "bye", "test 50%"]
 
 
 def test_a_line_that_is_repeated() -> None:
