@@ -106,11 +106,12 @@ class Transcript:
     the first and the last ones and errors stay, and the number of the others is a line.
 
     Args:
-        per_second: The number of lines of a second, on average over ten.
-        characters: The number of characters in all, after which errors and the last lines alone are kept.
+        per_second: The number of lines of a process and second, on average over ten.
+        characters: The number of characters of a process, after which errors and the last lines alone are kept.
     """
 
     def __init__(self, per_second: int, characters: int) -> None:
+        self._of_a_process, self._processes = (per_second, characters), 1
         self._per_second, self._characters = per_second, characters
         self._allowance, self._at = float(_BURST_S * per_second), 0.0
         self._kept = self._left_out = 0
@@ -124,6 +125,14 @@ class Transcript:
         self._allowance += (now - self._at) * self._per_second
         self._allowance, self._at = min(self._allowance, float(_BURST_S * self._per_second)), now
         return [kept for line in lines for kept in self._take(line)]
+
+    def share(self, processes: int) -> None:
+        """Keep as much of each of so many processes that print into this stream."""
+        more, self._processes = max(0, processes - self._processes), max(processes, self._processes)
+        per_second, characters = self._of_a_process
+        self._per_second += more * per_second
+        self._allowance += _BURST_S * more * per_second
+        self._characters += more * characters
 
     def end(self) -> list[Line]:
         """Return the lines that waited: the last states of bars, repeats, and the last lines."""

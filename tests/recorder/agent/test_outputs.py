@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from otel_rl.recorder.agent.steps.state import Journal
 from otel_rl.recorder.files.processes import file_of, output_files
 from otel_rl.recorder.journal.records import Printed, Started
 from otel_rl.recorder.settings.settings import PrintedOutput
+from tests.file_systems import sshfs
 
 ANSWERS = "import os, sys\nfor line in sys.stdin: exec(line); print('ok', file=sys.__stderr__, flush=True)"
 
@@ -73,6 +74,13 @@ def taken(outputs: Outputs, *printers: Printer, over: bool = False) -> list[tupl
     outputs.settle(10)
     time.sleep(0)
     return [(name, record.text) for name, record in outputs.take() if isinstance(record, Printed)]
+
+
+@pytest.fixture(params=["local", pytest.param("sshfs", marks=pytest.mark.slow)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A directory on a local disk, and one on another machine."""
+    with sshfs(tmp_path) if request.param == "sshfs" else nullcontext(tmp_path) as directory:
+        yield directory
 
 
 def test_lines_of_a_file(tmp_path: Path) -> None:
@@ -152,13 +160,13 @@ def test_a_process_that_was_killed_before_an_agent_looked(tmp_path: Path) -> Non
         ("print('token=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')", "token=[redacted]"),
     ],
 )
-def test_files_that_change(tmp_path: Path, script: str, expected: str) -> None:
+def test_files_that_change(place: Path, script: str, expected: str) -> None:
     """No line is lost, whatever becomes of the file and whoever writes into it; secrets do not leave it."""
-    with printer(tmp_path / "out") as one:
+    with printer(place / "out") as one:
         outputs = followed()
         one.run("print('a first and rather long line')")
         assert taken(outputs, one) == [("rank0", "a first and rather long line")]
-        one.run(script.format(out=tmp_path / "out"))
+        one.run(script.format(out=place / "out"))
         time.sleep(1.1)  # it looks for other descriptors once a second
 
         assert taken(outputs, one) == [("rank0", expected)]

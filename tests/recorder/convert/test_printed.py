@@ -14,6 +14,7 @@ from rich.progress import Progress
 from tqdm import tqdm
 
 from otel_rl.recorder.convert.printed import LONGEST_LINE, Assembler, Line, Transcript, as_shown
+from otel_rl.recorder.settings.settings import PrintedOutput
 
 LINES = st.lists(st.text(st.characters(blacklist_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=30), max_size=20)
 
@@ -147,12 +148,14 @@ def test_a_flood() -> None:
     assert sum(line.left_out or line.repeated for line in kept) == 50_000
 
 
-def test_lines_within_the_rate() -> None:
-    """A program that prints as much as is allowed loses no line, however long it runs."""
-    transcript = Transcript(1000, 1 << 40)
-    seconds = [transcript.add([Line(f"{at}.{number}") for number in range(1000)], float(at)) for at in range(120)]
+@pytest.mark.parametrize("processes", [1, 8])
+def test_lines_within_the_rate(processes: int) -> None:
+    """With default settings, each process may print 1,000 lines a second, however long, and loses none."""
+    transcript, rate = Transcript(PrintedOutput().per_second, PrintedOutput().limit), 1000 * processes
+    transcript.share(processes)
+    seconds = [transcript.add([Line(f"{at}.{number}") for number in range(rate)], float(at)) for at in range(120)]
 
-    assert sum(map(len, seconds)) == 120_000
+    assert sum(map(len, seconds)) == 120 * rate
 
 
 def test_the_last_words_behind_the_limit_of_characters() -> None:

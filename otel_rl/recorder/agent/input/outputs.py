@@ -208,6 +208,7 @@ class _File:
     def add(self, writer: _Writer) -> None:
         """Note a process that prints into it; one that has both streams in it has one entry."""
         self.writers = {one for one in self.writers if one.journal != writer.journal} | {writer}
+        self._transcript.share(len(self.writers))
 
     def read(self, now: float, *, is_over: bool) -> list[NewRecord] | None:
         """Return the records of the next part of the file; `None` if there is nothing new."""
