@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from otel_rl.export import Ended, Identities, Machine, Params, Refused, Row, Table, unreserved, values_of
+from otel_rl.export import Ended, Identities, LogRecord, Machine, Params, Refused, Row, Table, unreserved, values_of
 from otel_rl.recorder.convert.strict_json import spelled
 from otel_rl.recorder.errors.sinks import log_of, one_line, shortened
 from otel_rl.semconv.dialect import Axis, dialect_file
@@ -64,6 +64,9 @@ class WandbExporter:
 
     A table is a `wandb.Table` in another history row. Characters of its name that W&B does not allow are replaced.
     Parameters that are NaN or infinite are texts in the config, which has `null` for `None`.
+
+    With `output.send`, printed lines are in W&B's Logs, each with its time, process, step and phase. Online, W&B's
+    server may lack those of the last seconds before a kill of the agent.
 
     Args:
         run: The run.
@@ -158,6 +161,7 @@ class WandbExporter:
         self._run.define_metric(self._axis)
         # Every row has its axis; W&B is not to add the last step to measurements, which have another one.
         self._run.define_metric("*", step_metric=self._axis, step_sync=False)
+        self._write_lines = getattr(self._run, "write_logs", None)  # older versions have none
         self._measured: set[str] = set()
         self._drawn: set[str] = set()
         self._exit_code = self._attempt = 0
@@ -187,6 +191,8 @@ class WandbExporter:
         """Return whether W&B's server, or offline a transaction log, had the item when the exporter was built."""
         if isinstance(item, Table):
             return wandb_files.key(item, self._table_key(item)) in self._held
+        if isinstance(item, LogRecord):
+            return wandb_files.line_key(wandb_files.line(item)) in self._held
         return isinstance(item, Row | Machine) and wandb_files.key(item) in self._held
 
     def export(self, items: Sequence[Item]) -> None:
@@ -231,7 +237,7 @@ class WandbExporter:
             self._written.close()
 
     def _export(self, item: Item) -> tuple[int, int]:
-        """Log the item; return the numbers of rows and of configs that W&B's log gets."""
+        """Log the item; return the numbers of rows, and of configs and lines, that W&B's log gets."""
         if isinstance(item, Row):
             if item.attempt > self._attempt:
                 self._attempt, self._exit_code = item.attempt, 0
@@ -256,6 +262,11 @@ class WandbExporter:
             config = {unreserved(name, _RESERVED): spelled(value) for name, value in item.values.items()}
             # Without the flag, W&B raises when a resumed run has another value (tests/exporters/test_wandb.py).
             self._run.config.update(config, allow_val_change=True)
+            return 0, 1
+        elif isinstance(item, LogRecord):
+            if self._write_lines is None:
+                return 0, 0
+            self._write_lines(wandb_files.line(item))
             return 0, 1
         else:
             if isinstance(item, Ended) and item.attempt >= self._attempt:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opentelemetry._logs import SeverityNumber
+
 from otel_rl.export import ATTEMPT, MACHINE_AXES, PART, Identity, Machine, Row, Table
+from otel_rl.recorder.facts.processes import process_name
+from otel_rl.semconv import EXCEPTION_STACKTRACE
 from otel_rl_exporters.leveldb_log import LogReader, PendingItems
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+
+    from otel_rl.export import LogRecord
 
 _LOOK_S = 0.05
 
@@ -31,6 +38,28 @@ def key(item: Row | Machine | Table, table_key: str = "") -> Identity:
     if isinstance(item, Row):
         return ("row", step, item.attempt, item.part, at)
     return ("machine", step, at) if isinstance(item, Machine) else ("table", table_key, step, at)
+
+
+def line(item: LogRecord) -> str:
+    """Return what W&B shows of a printed line: its time, process, step, phase, severity and logger, and its text."""
+    at = datetime.fromtimestamp(item.time_unix_nano / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    step = "" if item.step is None else f"step {item.step}"
+    process = "" if item.rank is None else process_name(item.role, item.rank)
+    severity = SeverityNumber(item.severity).name if item.severity else ""
+    where = (at, item.host, process, step, item.phase, severity, item.logger)
+    times = f" ({item.repeated} times)" if item.repeated > 1 else ""
+    stack = item.attributes.get(EXCEPTION_STACKTRACE, "")
+    return f"{' '.join(filter(None, where))}: {item.text}{times}\n{stack}".rstrip("\n")
+
+
+def line_key(text: str) -> Identity:
+    """Return the identity of a printed line in W&B's logs."""
+    return ("line", text)
+
+
+def _lines(path: Path) -> Iterator[Identity]:
+    of_lines = (record for record in _records(path) if record.WhichOneof("record_type") == "output_logger")
+    return (line_key(record.output_logger.line.removesuffix("\n")) for record in of_lines)
 
 
 def _records(path: Path) -> Iterator[Any]:
@@ -83,14 +112,17 @@ def earlier(directory: Path, id_: str) -> list[Path]:
 
 
 def held(logs: Iterable[Path], axis: str, first: int | None) -> Iterator[Identity]:
-    """Return the identities in the logs; of an online run that W&B continues at step `first`, what its server has."""
+    """Yield the identities in the logs; of an online run that W&B continues at step `first`, what its server has."""
+    logs = [path for path in logs if first is None or not path.parent.name.startswith("offline-")]
+    for path in logs:
+        yield from _lines(path)
     if first is None:
-        return (row.key for path in logs for row in history(path, axis))
+        yield from (row.key for path in logs for row in history(path, axis))
+        return
     at: dict[int, Identity] = {}  # a later service repeats the steps that did not arrive
     for path in logs:
-        if not path.parent.name.startswith("offline-"):
-            at |= {row.number: row.key for row in history(path, axis)}
-    return (key for number, key in at.items() if number < first)
+        at |= {row.number: row.key for row in history(path, axis)}
+    yield from (key for number, key in at.items() if number < first)
 
 
 def wait_for_writers(logs: Sequence[Path], timeout: float) -> bool:
@@ -118,12 +150,12 @@ def _has_open(process: Any, names: set[str]) -> bool:
 
 
 class WrittenItems(PendingItems):
-    """A counter of the items, with rows and configs, that W&B's service has written: a kill cannot undo these."""
+    """A counter of the items that W&B's service has written, of rows, configs and lines: a kill cannot undo these."""
 
     def __init__(self, log: Path) -> None:
         super().__init__()
         self._reader = LogReader(log)
-        self._rows = self._configs = 0
+        self._rows = self._others = 0
 
     def items(self, sent: int | None = None) -> int:
         """Return the number of items in the log, in their order; of their rows, the first `sent` if that is given."""
@@ -133,8 +165,8 @@ class WrittenItems(PendingItems):
             for content in self._reader.read():
                 kind = Record.FromString(content).WhichOneof("record_type")
                 self._rows += kind == "history"
-                self._configs += kind == "config"
-        return self.count(self._rows if sent is None else min(sent, self._rows), self._configs)
+                self._others += kind in ("config", "output_logger")
+        return self.count(self._rows if sent is None else min(sent, self._rows), self._others)
 
     def close(self) -> None:
         """Close the log."""

@@ -64,3 +64,19 @@ def test_a_key_in_a_file(tmp_path: Path) -> None:
 
     assert said == "True\n"
     assert network.steps("r") == dict.fromkeys(range(300), 1)
+
+
+@needs_packages("wandb")
+@pytest.mark.parametrize("sends", [True, False])
+def test_printed_lines(tmp_path: Path, sends: bool) -> None:
+    """W&B's server has them in the output of the run, with the rank and without secrets, if that is asked for."""
+    network = Wandb()
+    script = _TRAIN.replace("hardware=False", f"hardware=False, output={{'tee': True, 'send': {sends}}}")
+    script = script.replace("input()\n", "print('\\x1b[31mit failed, password=hunter2hunter2', flush=True)\n")
+    with network.serving(tmp_path) as address:
+        said = run([sys.executable, "-c", script, "wandb"], tmp_path, **network.environment(address), **_PATH)
+    shown = "\n".join(network.server.runs["r"].read("output.log"))
+
+    assert said.endswith("True\n")
+    assert ("rank 0: it failed, password=[redacted]" in shown) == sends
+    assert bool(shown) == sends

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_rl.export import Params, Refused, Row, RunInfo, Table
+from otel_rl.export import LogRecord, Params, Refused, Row, RunInfo, Table
 from otel_rl_exporters.wandb import WandbExporter
 from tests.exporters import same_run, wandb_file
 from tests.exporters.trackers import WANDB
@@ -347,3 +347,23 @@ def test_a_sweep_in_the_process_of_the_trainer(run, monkeypatch):
     monkeypatch.setenv("WANDB_SWEEP_ID", "sw1")
     with pytest.raises(ValueError, match="attach"):
         WandbExporter(run)
+
+
+def printed(number, text, **more):
+    return LogRecord(0, 1_790_000_000_000_000_000 + number, "", 1, "node1", number, "stdout", text, **more)
+
+
+def test_printed_lines(run):
+    """Each is a line of W&B's Logs, with process, step, phase and severity; those of an earlier session are held."""
+    failed = printed(1, "failed", severity=17, logger="trainer", attributes={"exception.stacktrace": "ValueError: x"})
+    lines = [printed(0, "loading", step=2, phase="update", repeated=3), failed]
+    export(run, [ROW, *lines])
+    with exporting(run) as exporter:
+        held = [exporter.holds(line) for line in (*lines, printed(2, "new"))]
+    logged = [record.output_logger.line for record in wandb_file.records(wandb_file.files(run.directory)[0])]
+
+    assert held == [True, True, False]
+    assert [text for text in logged if text] == [
+        "2026-09-21 14:13:20.000000 node1 rank 1 step 2 update: loading (3 times)\n",
+        "2026-09-21 14:13:20.000000 node1 rank 1 ERROR trainer: failed\nValueError: x\n",
+    ]

@@ -149,7 +149,7 @@ class PrintedOutput(msgspec.Struct, frozen=True, kw_only=True):
     tee: bool = False
     """If true, they are also recorded where they are a terminal or a pipe. `output=True` sets this."""
     logging: bool = True  # if true, messages of Python's logging are recorded, with their severity
-    send: bool = False  # if true, exporters of OpenTelemetry's logs send them
+    send: bool = False  # if true, OTLP and W&B get them
     per_second: PositiveInt = 1000  # lines of a process and second that are kept, on average over ten seconds
     limit: PositiveInt = 64 << 20
     """Characters of a process that are kept of each stream. The first and the last lines, and errors, are always kept.
