@@ -14,6 +14,7 @@ from importlib import metadata
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+from otel_rl.frameworks.failed_start import watch
 from otel_rl.frameworks.patches import Patches, harmless
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.settings.launcher import find_place
@@ -72,6 +73,7 @@ def from_environment(environ: Mapping[str, str]) -> None:
     Patches().observe(sys, "exit", ("status",), lambda _, given: _status.append(given.get("status")), first=True)
     atexit.register(_warn_if_nothing)
     _record_exits()
+    watch(os.environ, _failure)
     for variable, call in ((INSTRUMENT_VARIABLE, instrument), (CAPTURE_VARIABLE, capture)):
         names = [name.strip() for name in environ.get(variable, "").split(",") if name.strip()]
         if names:
@@ -106,6 +108,13 @@ def _watch_optimizers(module: Any) -> None:
     module.register_optimizer_step_pre_hook(lambda *_: _trained.add(True))
 
 
+def _failure() -> BaseException | None:
+    """Return the error that ended the script before it trained; `None` if it did not fail, or has trained."""
+    # Python sets `last_value` when an exception ends the script, before it calls the functions of `atexit`.
+    error = getattr(sys, "last_value", None) or (SystemExit(_status[-1]) if _status and _status[-1] else None)
+    return None if _trained else error
+
+
 def _warn_if_nothing() -> None:
     """Log one line if a training with PyTorch has ended without an exception and without a run, once for all ranks."""
     if not _trained or "otel_rl.recorder.trainer.opening" in sys.modules:
@@ -113,7 +122,6 @@ def _warn_if_nothing() -> None:
     processes = sys.modules.get("multiprocessing.process")
     is_worker = processes is not None and processes.parent_process() is not None
     is_later_rank = find_place(os.environ).rank or os.environ.get("LOCAL_RANK", "0") != "0"
-    # Python sets `last_value` when an exception ends the script, before it calls the functions of `atexit`.
     has_failed = hasattr(sys, "last_value") or (_status and _status[-1])
     if not (is_worker or is_later_rank or has_failed):
         logger.warning(_NOTHING, _what_was_seen())

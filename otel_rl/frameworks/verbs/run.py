@@ -48,7 +48,7 @@ def run(instrument: str, capture: str, command: tuple[str, ...]) -> None:
 
     OTEL_RL_* variables and otel-rl.toml configure it, as for `otel_rl.init`.
     """
-    from otel_rl.recorder.settings.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE, TEE_VARIABLE
+    from otel_rl.recorder.settings.settings import CAPTURE_VARIABLE, INSTRUMENT_VARIABLE, STARTED_VARIABLE, TEE_VARIABLE
 
     chosen = instrument or os.environ.get(INSTRUMENT_VARIABLE, "") or "all"
     captured = capture or os.environ.get(CAPTURE_VARIABLE, "")
@@ -65,6 +65,7 @@ def run(instrument: str, capture: str, command: tuple[str, ...]) -> None:
     paths = [str(_SITE), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {INSTRUMENT_VARIABLE: chosen, "PYTHONPATH": os.pathsep.join(paths)}
     environment |= {CAPTURE_VARIABLE: captured} if captured else {}
+    environment[STARTED_VARIABLE] = str(os.getpid())
     environment.setdefault(TEE_VARIABLE, "1")
     try:
         # The trainer takes the place of this process: signals of a batch system and the exit code need no forwarding.

@@ -17,6 +17,8 @@ INSTRUMENT_VARIABLE, CAPTURE_VARIABLE = "OTEL_RL_INSTRUMENT", "OTEL_RL_CAPTURE"
 """Frameworks that a process instruments, and trackers that it captures, from its start."""
 TEE_VARIABLE = "OTEL_RL_OUTPUT_TEE"
 """The variable of `output.tee`."""
+STARTED_VARIABLE = "OTEL_RL_STARTED"
+"""The variable of `otel-rl run`: the process that it became, until a trainer has said that it is the one."""
 SECRET_OPTIONS_VARIABLE = "OTEL_RL_SECRET_OPTIONS"
 """The variable of the agent: a JSON object with the secret options by path, such as `wandb/settings/api_key`."""
 

@@ -116,6 +116,12 @@ def end_by_status(status: int) -> None:
         run._end.end(0, None, ending_by_status(status & 0xFF))
 
 
+def end_by_error(error: BaseException, timeout: float) -> None:
+    """End the runs of this process, which this error ends, and wait so many seconds for the exporters."""
+    for run in open_runs():
+        run._end.end(timeout, error)
+
+
 def recorder_of(run: Run) -> Recorder:
     """Return the recorder of a run, for integrations."""
     return run._recorder

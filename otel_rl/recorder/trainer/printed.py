@@ -12,8 +12,9 @@ import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec.structs import replace
 from opentelemetry import trace
 
 from otel_rl import semconv
@@ -25,11 +26,19 @@ from otel_rl.recorder.secrets import redacted, redacted_start
 from otel_rl.recorder.trainer.spans import JournaledSpan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from otel_rl.recorder.convert.printed import Line
     from otel_rl.recorder.settings.settings import PrintedOutput
-    from otel_rl.recorder.trainer.recorder import Recorder
+
+    class _Clock(Protocol):
+        def now(self) -> int: ...
+
+    class _Writes(Protocol):
+        @property
+        def clock(self) -> _Clock: ...
+        def write(self, record: Printed) -> None: ...
+
 
 _STREAMS = {"stdout": 1, "stderr": 2}
 _SEVERITIES = ((logging.CRITICAL, 21), (logging.ERROR, 17), (logging.WARNING, 13), (logging.INFO, 9))
@@ -45,18 +54,22 @@ class PrintedLines:
         output: What is wanted.
     """
 
-    def __init__(self, recorder: Recorder, output: PrintedOutput) -> None:
+    def __init__(self, recorder: _Writes, output: PrintedOutput) -> None:
         self._recorder, self._output, self._pid = recorder, output, os.getpid()
         self._busy = threading.local()
         self._transcripts: dict[str, Transcript] = {}
         self._open: dict[tuple[str, int], Assembler] = {}
         self._undo: list[Callable[[], None]] = []
 
-    def begin(self) -> None:
-        """Follow the streams and the loggers, as far as it is wanted."""
+    def begin(self, before: Iterable[Printed] = ()) -> None:
+        """Record what was printed before, then follow the streams and the loggers, as far as all that is wanted."""
         output = self._output
         if not output.enabled:
             return
+        for line in before:
+            if output.logging if line.stream == "logging" else output.tee:
+                # Patterns of the settings were not known when it was printed.
+                self._recorder.write(replace(line, text=redacted(line.text)))
         files = {number for number, *_ in output_files()}
         for name, number in _STREAMS.items():
             if output.tee and number not in files:

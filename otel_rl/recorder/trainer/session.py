@@ -25,7 +25,6 @@ from otel_rl.recorder.errors.guard import Guard
 from otel_rl.recorder.errors.occasional import Occasional
 from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.files.atomic_files import write_atomically
-from otel_rl.recorder.files.processes import output_files
 from otel_rl.recorder.files.signals import SignalFiles
 from otel_rl.recorder.journal.claim import claim_journal, claim_role, label, mark_delivered
 from otel_rl.recorder.journal.ending import leave_end
@@ -34,6 +33,7 @@ from otel_rl.recorder.journal.segments import START
 from otel_rl.recorder.journal.writer import Writer
 from otel_rl.recorder.settings import otel_environment
 from otel_rl.recorder.settings.joining import WORKER
+from otel_rl.recorder.trainer import early_output
 from otel_rl.recorder.trainer.manifest import manifest_of, own_exporters, warn_of_unserved, with_a_head
 from otel_rl.recorder.trainer.questions import Questions
 
@@ -138,7 +138,7 @@ class Session:
             page_size=PAGE_SIZE,
             time=time.time_ns(),
             visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
-            outputs=output_files(),
+            outputs=early_output.places(),
         )
 
     def give_up(self) -> None:

@@ -16,6 +16,7 @@ from otel_rl.recorder.files.processes import hold_standard_descriptors
 from otel_rl.recorder.settings.loading import load, unknown_setting
 from otel_rl.recorder.settings.otel_environment import sdk_is_disabled
 from otel_rl.recorder.settings.settings import Settings
+from otel_rl.recorder.trainer import early_output
 from otel_rl.recorder.trainer.current import add, current, end_with_process, forget, forget_ended, is_open, turn
 from otel_rl.recorder.trainer.forked import is_inherited
 from otel_rl.recorder.trainer.run import Run
@@ -137,7 +138,7 @@ def _begin(given: dict[str, object], *, alone: bool) -> Run:
             raise SettingsError(f"run {other.id} began while init() ran, and is being recorded; call init() once")
         run = Run(session, spans=spans, provider_is_global=chosen.set_global, asked_for=given)
         run._end.when_over = forget_ended
-        run._end.printed.begin()
+        run._end.printed.begin(early_output.taken())
         add(run)
     except BaseException:
         # An interrupt behind `add` leaves a run that works, which `init` then returns.
