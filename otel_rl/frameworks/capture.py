@@ -163,7 +163,7 @@ def patch_swanlab(module: Any, patches: Patches) -> None:
         if run.mode == "disabled":
             tracker.say_off()
         step = given.get("step")
-        counter = tracker.count(run, step, run._ctx._global_step)
+        counter = tracker.count(of(run), run, step, run._ctx._global_step)
         values = tracker.flat(given.get("data") or {})
         for at, of_step in axes_of(run).by_step(values, step, counter).items():
             tracker.record(of(run), of_step, at, own=at == counter and step is None)
@@ -193,7 +193,7 @@ def patch_trackio(module: Any, patches: Patches) -> None:
     def log(run: Any, given: dict[str, Any]) -> None:
         step = given.get("step")
         # trackio has counted this call already.
-        at = tracker.count(run, step, run._next_step - 1)
+        at = tracker.count(of(run), run, step, run._next_step - 1)
         tracker.record(of(run), given["metrics"], at, own=step is None)
 
     def log_system(run: Any, given: dict[str, Any]) -> None:

@@ -71,12 +71,13 @@ class Tracker:
         """
         return TRACKER_RUNS.of(self.name, key, user, str(name or ""), str(project or ""), directory)
 
-    def count(self, run: object, step: object, first: int, *, stays: bool = False) -> Any:
+    def count(self, known: TrackerRun, run: object, step: object, first: int, *, stays: bool = False) -> Any:
         """Return the step of a call, by a count of calls as the tracker has it.
 
         Two threads may see the tracker's own counter at one value, and one of two numbers would be lost.
 
         Args:
+            known: The run, as it is recorded.
             run: The tracker's run.
             step: The step in the call; `None` if it has none.
             first: The step of its first call without a step.
@@ -87,8 +88,12 @@ class Tracker:
             return step
         with _counting:
             ahead = self._next.get(run, first)
+            if known.plan is not None:  # forked processes may have counted on
+                ahead = max(ahead, known.plan.next_step)
             now = ahead if given is None else given
-            self._next[run] = max(ahead, now if stays else now + 1)
+            self._next[run] = ahead = max(ahead, now if stays else now + 1)
+            if known.plan is not None:
+                known.plan.next_step = ahead
         return now
 
     def flat(self, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from otel_rl.recorder.trainer.current import is_open, recorder_of, steps_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from otel_rl.frameworks.plan import Plan
     from otel_rl.frameworks.recording import Recording
     from otel_rl.recorder.trainer.run import Run
 
@@ -31,6 +32,7 @@ class TrackerRun:
         directory: The directory of TensorBoard; empty for other trackers.
         users: The open objects that log to it. It has ended if there are none.
         prefix: What its names begin with.
+        plan: Which run records it, decided at a fork before its first value.
         is_of_parent: If true, this process was forked since.
         repeats: If true, the tracker has removed its last values, and logs their steps again.
     """
@@ -39,6 +41,7 @@ class TrackerRun:
         self.tracker, self.name, self.project, self.directory = tracker, name, project, directory
         self.users: WeakSet[Any] = WeakSet()
         self.prefix = ""
+        self.plan: Plan | None = None
         self.is_of_parent = self.repeats = False
         self._home: Home | None = None
         self._params: dict[str, Any] = {}
@@ -52,7 +55,7 @@ class TrackerRun:
     @property
     def is_left(self) -> bool:
         """Whether this process was forked since, and the run that recorded it has ended."""
-        return self.is_of_parent and self.home is None
+        return self.is_of_parent and self.was_recorded and self.home is None
 
     @property
     def was_recorded(self) -> bool:
@@ -86,7 +89,7 @@ class TrackerRun:
 
     def rename(self, name: str) -> None:
         """Take another name; a run of otel-rl that has begun keeps its own, and has this one as a parameter."""
-        if self.was_recorded and name != self.name:
+        if (self.was_recorded or self.plan) and name != self.name:
             self.params({f"{self.tracker}.name": name})
         self.name = name
 
@@ -98,7 +101,9 @@ class TrackerRun:
             self._refused.append(text)
 
     def is_with(self, other: TrackerRun) -> bool:
-        """Return whether TensorBoard shows both as parts of one training."""
+        """Return whether TensorBoard shows both as parts of one training, or a fork has found that it does."""
+        if self.plan is not None and self.plan is other.plan:
+            return True
         if not self.directory or not other.directory or self.tracker != other.tracker:
             return False
         if _NUMBER.findall(self.directory) != _NUMBER.findall(other.directory):

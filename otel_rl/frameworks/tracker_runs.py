@@ -10,6 +10,7 @@ to the tracker, to that run or directory, and to its name:
   name of that run.
 * A second tracker records into the run of the first one. Where both draw a name, equal values are one value, and others
   have the name of their tracker in front.
+* A forked child records into the run of its parent, as a worker. If that has not begun, the fork decides which it is.
 """
 
 from __future__ import annotations
@@ -17,11 +18,21 @@ from __future__ import annotations
 import atexit
 import os
 from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
 
 import otel_rl
+from otel_rl.frameworks.patches import harmless
+from otel_rl.frameworks.plan import Plan
 from otel_rl.frameworks.recording import Recording, unless_set
 from otel_rl.frameworks.tracker_run import Home, TrackerRun, common
-from otel_rl.recorder.trainer.current import turn
+from otel_rl.recorder.errors.sinks import log_of
+from otel_rl.recorder.trainer.current import turn, was_first
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+logger = log_of("otel_rl")
+_TWO_RUNS = "%s: run %s records it, and run %s what forked workers logged before; call init() before they start"
 
 
 class TrackerRuns:
@@ -30,7 +41,7 @@ class TrackerRuns:
     def __init__(self) -> None:
         self._runs: dict[tuple[str, str], TrackerRun] = {}
         self._homes: list[Home] = []
-        os.register_at_fork(after_in_child=self._leave_to_parent)
+        os.register_at_fork(before=self._decide, after_in_child=self._leave_to_parent)
         atexit.register(self._finish)  # before the end of the runs, which does not wait for exporters
 
     def of(
@@ -71,13 +82,15 @@ class TrackerRuns:
         Raises:
             SettingsError: A setting is wrong.
         """
-        if source.is_of_parent or (home := source.home) is not None:
+        if source.is_left or (home := source.home) is not None:
             return source.home
         self.make_way(source)
         with turn():
             home = source.home or self._present(source) or self._begin(source, step)
             if source.home is None:
                 source.move_to(home, self._prefix(source, home))
+                if source.plan is not None and (before := source.plan.announce(home.run)) != home.run.id:
+                    logger.warning(_TWO_RUNS, source.name, home.run.id, before)
         return home
 
     def make_way(self, source: TrackerRun) -> None:
@@ -142,12 +155,23 @@ class TrackerRuns:
             source.repeats = False
             recording = Recording(after=before.recording, at_once=at_once)
         else:
-            place = common([source.directory, *self._together(source)])
-            name = PurePath(place).name or source.name
-            recording = Recording(at_once=at_once, **unless_set(project=source.project, name=name))
+            options = self._options(source)
+            recording = Recording(at_once=at_once, **options)
+            # Only one process may count its calls, or several values would have one step.
+            source.is_of_parent = source.is_of_parent and not was_first(recording.run)
         home = Home(recording.run, recording)
         self._homes.append(home)
         return home
+
+    def _options(self, source: TrackerRun) -> dict[str, Any]:
+        """Return the keywords of `otel_rl.init` for a run; a forked child is a worker of what its parent begins."""
+        plan = source.plan
+        if plan is None or any(each.plan is plan and each.was_recorded for each in [*self._runs.values()]):
+            return unless_set(project=source.project, name=self._name(source))
+        return plan.options(in_child=source.is_of_parent)
+
+    def _name(self, source: TrackerRun) -> str:
+        return PurePath(common([source.directory, *self._together(source)])).name or source.name
 
     def _together(self, source: TrackerRun) -> list[str]:
         others = [*self._runs.values()]  # at once: another thread may open a writer
@@ -170,9 +194,30 @@ class TrackerRuns:
         for home in list(self._homes):
             home.end_or_rest(ends=True)
 
+    def _decide(self) -> None:
+        """Before a fork, decide the runs of those without a value: either process may have the first one."""
+        with harmless("fork"):
+            groups: list[list[TrackerRun]] = []
+            for source in [*self._runs.values()]:
+                if source.was_recorded:
+                    continue
+                group = next((group for group in groups if _is_in(group, source)), None)
+                if group is None:
+                    groups.append(group := [])
+                source.plan = source.plan or (group[0].plan if group else Plan(source.project, self._name(source)))
+                group.append(source)
+
     def _leave_to_parent(self) -> None:
         for each in self._runs.values():
-            each.is_of_parent = each.is_of_parent or each.was_recorded
+            each.is_of_parent = True
+
+
+def _is_in(group: Sequence[TrackerRun], source: TrackerRun) -> bool:
+    """Return whether a run of a tracker would be recorded together with others."""
+    of_tracker = [each for each in group if each.tracker == source.tracker]
+    if not of_tracker:
+        return any(each.users for each in group)
+    return any(each.is_with(source) for each in of_tracker)
 
 
 TRACKER_RUNS = TrackerRuns()

@@ -52,9 +52,9 @@ class _WandbRuns:
         """Record the values of a call, each at the step of its axis, else at W&B's count of calls."""
         step, commit = given.get("step"), given.get("commit")
         stays = not (commit or (commit is None and step is None))
-        counter = self.tracker.count(run, step, whole(getattr(run, "starting_step", 0)) or 0, stays=stays)
+        known, first = self.of(run), whole(getattr(run, "starting_step", 0)) or 0
+        counter = self.tracker.count(known, run, step, first, stays=stays)
         values = self.tracker.flat(given.get("data") or {})
-        known = self.of(run)
         for step, of_step in self.axes(run).by_step(values, given.get("step"), counter).items():
             own = step == counter and given.get("step") is None
             self.tracker.record(known, of_step, step, own=own)

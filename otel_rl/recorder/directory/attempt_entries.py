@@ -23,11 +23,12 @@ from otel_rl.recorder.errors import UNDECODABLE
 from otel_rl.recorder.files.atomic_files import read_json, write_atomically
 from otel_rl.recorder.files.locks import is_held
 from otel_rl.recorder.files.own_files import read_own
-from otel_rl.recorder.journal.claim import Noted, attempt_of, is_journal, is_rank, read_entry, who_of
+from otel_rl.recorder.journal.claim import Noted, attempt_of, is_journal, is_rank, process_in, read_entry, who_of
 from otel_rl.recorder.journal.ending import end_by_exit
 from otel_rl.recorder.journal.reader import Reader
 from otel_rl.recorder.journal.records import Finished
 from otel_rl.recorder.journal.segments import Position, segment_numbers
+from otel_rl.recorder.settings.joining import WORKER
 from otel_rl.recorder.settings.launcher import Launch
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     def is_rank(self) -> bool:
         """If true, it is a rank, not a process with a role."""
         return is_rank(self.who)
+
+    @property
+    def is_worker(self) -> bool:
+        """If true, it is a child of a rank."""
+        return process_in(self.who)[0] == WORKER
 
     def has_supervisor(self, host: str, supervisor: str) -> bool:
         """Return whether this process restarts it if it fails, as torchrun does."""

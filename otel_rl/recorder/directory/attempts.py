@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from otel_rl.recorder.directory.attempt_entries import Start, begun_at, newest, renew_lease
+from otel_rl.recorder.directory.attempt_entries import Start, begun_at, newest, read_start, renew_lease
 from otel_rl.recorder.files.atomic_files import write_first
 from otel_rl.recorder.files.processes import process
 from otel_rl.recorder.journal.claim import label
@@ -38,8 +38,10 @@ def belongs(own: Start, seen: AttemptSeen) -> bool:
     begun = seen.begun
     if begun is not None and own.launch.restarts > begun.launch.restarts:
         return False  # the job was requeued
-    if seen.state == "running" or (seen.has_ranks and not own.is_rank):
-        return True  # a process with a role goes with the last ranks
+    if seen.state == "running" or own.is_worker or (seen.has_ranks and not own.is_rank):
+        return (
+            True  # a process with a role goes with the last ranks; a rank that has no journal yet may have the worker
+        )
     if begun is None or seen.had_own:
         return False
     if not seen.has_ranks:
@@ -62,6 +64,12 @@ def this_start(settings: Settings) -> Start:
         command=hashlib.sha256("\0".join(sys.orig_argv).encode(errors="surrogateescape")).hexdigest()[:16],
         time=time.time(),
     )
+
+
+def began(directory: RunDirectory, number: int) -> bool:
+    """Return whether this process began an attempt."""
+    start = read_start(begun_at(directory, number))
+    return start is not None and (start.host, start.process) == (socket.gethostname(), process(os.getpid()))
 
 
 def join(directory: RunDirectory, own: Start, least: int = 0) -> int:

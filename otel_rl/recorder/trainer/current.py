@@ -12,6 +12,7 @@ import sys
 from _thread import RLock
 from typing import TYPE_CHECKING
 
+from otel_rl.recorder.directory.attempts import began
 from otel_rl.recorder.errors import SettingsError
 from otel_rl.recorder.journal.ending import ending_by_status
 
@@ -125,6 +126,11 @@ def end_by_error(error: BaseException, timeout: float) -> None:
 def recorder_of(run: Run) -> Recorder:
     """Return the recorder of a run, for integrations."""
     return run._recorder
+
+
+def was_first(run: Run) -> bool:
+    """Return whether this process was the first one of the run's attempt."""
+    return began(run._session.directory, run.attempt)
 
 
 def steps_of(run: Run) -> Steps:

@@ -154,7 +154,7 @@ def _begin(given: dict[str, object], *, alone: bool) -> Run:
     end_with_process(os.getpid())
     if given.get("config") is not None:
         run.params(given["config"])
-    if chosen.rank == 0 and not chosen.quiet and not isinstance(session, Unrecorded):
+    if session.settings.rank == 0 and not chosen.quiet and not isinstance(session, Unrecorded):
         local = session.directory.local
         more = "" if local.is_relative_to(run.dir) else f"; its journals are in {local} on {socket.gethostname()}"
         more += f"; in the browser: otel-rl ui {shlex.quote(chosen.dir)}"

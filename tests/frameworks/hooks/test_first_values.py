@@ -51,6 +51,7 @@ def test_a_writer_that_opens_while_a_run_begins(
 ) -> None:
     """The first value of a run is recorded, though another thread opens a writer meanwhile."""
     monkeypatch.setenv("OTEL_RL_AGENT", "off")
+    monkeypatch.setattr(TRACKER_RUNS, "_runs", {})
     tracker = Tracker("tensorboard")
     tracker.run("opens", tracker, directory=_Opens("/tb/a"))
     tracked = tracker.run("a run", tracker, directory="/tb/b")
@@ -58,7 +59,7 @@ def test_a_writer_that_opens_while_a_run_begins(
     run = otel_rl.current()
 
     assert run is not None
-    assert logged(records_of(run)) == [(0, {"loss": 1.0})]
+    assert logged(records_of(run)) == [(0, {"b/loss": 1.0})]
 
 
 def test_two_loggers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

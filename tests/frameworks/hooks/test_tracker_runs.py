@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -326,7 +327,8 @@ def test_a_run_whose_later_values_are_removed(others: int) -> None:
 def test_calls_of_threads_are_counted() -> None:
     """Each has a step of its own, though all see the tracker's counter at one value; explicit steps are kept."""
     tracker, user = Tracker("trackio"), User()
+    count = partial(tracker.count, tracker.run("a", user), user)
 
-    assert [tracker.count(user, step, 7) for step in (None, None, 3, 20, None)] == [7, 8, 3, 20, 21]
-    assert [tracker.count(user, None, 0, stays=stays) for stays in (True, True, False, False)] == [22, 22, 22, 23]
-    assert tracker.count(user, -1, 0) == -1
+    assert [count(step, 7) for step in (None, None, 3, 20, None)] == [7, 8, 3, 20, 21]
+    assert [count(None, 0, stays=stays) for stays in (True, True, False, False)] == [22, 22, 22, 23]
+    assert count(-1, 0) == -1

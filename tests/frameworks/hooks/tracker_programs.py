@@ -86,8 +86,7 @@ TRAITS: dict[str, st.SearchStrategy[Drawn]] = {
 class Session(NamedTuple):
     """A run of a program from its beginning to its end, in one process: its values are in one run."""
 
-    number: int
-    begun_as: int  # the number that is the parameter of the run; another one in a child that began no run
+    number: int  # which is the parameter of the run
     name: str
 
 
@@ -146,7 +145,7 @@ class Play:
     def _begin(self, run: int) -> None:
         if run not in self._runs:
             number, place = next(self._numbers), self._places[run]
-            self._open[run] = Session(number, number, self._program.named(place, number))
+            self._open[run] = Session(number, self._program.named(place, number))
             self._runs[run] = self._program.begin(place, number)
 
     def _call(self, op: Op) -> Callable[[], None]:
@@ -175,18 +174,13 @@ class Play:
     def _fork(self, op: Op) -> None:
         """Log in children that run at once: to the run of their parent, or to one of their own."""
         place, program = self._places[op.run], self._program
-        begun = self._open.get(op.run)
-        if begun not in self.sessions.values():
-            begun = None
         if program.is_shared(place):
             self._begin(op.run)
+        begun = self._open.get(op.run) if program.is_shared(place) or program.has_directories else None
         children = []
         for _ in range(1 + op.axis % 2):
             number, value = next(self._numbers), float(next(self._values))
-            own = Session(number, number, program.named(place, number))
-            if program.is_shared(place):
-                own = own._replace(begun_as=self._open[op.run].number)
-            self.sessions[value] = begun if begun and (program.is_shared(place) or program.has_directories) else own
+            self.sessions[value] = begun or Session(number, program.named(place, number))
             child = multiprocessing.get_context("fork").Process(target=self._in_child, args=(op, number, value))
             child.start()
             children.append(child)
@@ -301,7 +295,7 @@ def compare(written: Iterable[Point], found: Recorded, sessions: dict[float, Ses
         if kept:
             assert found.names[in_run] == session.name or not session.name, f"{in_run} is {found.names[in_run]}"
             params = {key.rpartition("/")[2]: value for key, value in found.params.get(in_run, {}).items()}
-            assert parameter(session.begun_as).items() <= params.items(), f"{run} has the parameters {params}"
+            assert parameter(session.number).items() <= params.items(), f"{run} has the parameters {params}"
 
 
 def compare_own(written: Iterable[Point], found: Iterable[Point]) -> None:
