@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 logger = log_of(__name__)
 _TRIES = 3
 _ANY_STEP = range(1 << 63)
-_checked: dict[tuple[Path, int, int, int], bool] = {}
-"""Whether a file with this path, inode, size and time of change is intact, so that it is read once per process."""
-_with_bad_lines: set[tuple[Path, int, int, int]] = set()
+FileKey = tuple["Path", int, int, int]
+"""Path, inode, size and time of change of a file."""
+_checked: dict[FileKey, bool] = {}
+"""Whether a file is intact, so that it is read once per process."""
+_with_bad_lines: set[FileKey] = set()
 """The files with lines that are left out, as their integers are out of range."""
 
 
@@ -90,7 +92,7 @@ class Snapshot:
 
     def steps_of_messages(self) -> list[range]:
         """Return the steps of each file of messages, from the first to the last; a file without a note may have any."""
-        listed = (file for folder in self._folders for file in files.covering(_listed(folder.path, MESSAGES)))
+        listed = (file for folder in self._folders for file in files.covering(listed_of(folder.path, MESSAGES)))
         return [_steps_in(file) for file in listed]
 
     def lines(self, table: ArchiveTable) -> str:
@@ -137,7 +139,7 @@ def _intact(place: Path, table: ArchiveTable, steps: Sequence[range] | None) -> 
         OSError: A file was deleted in the meantime, or cannot be read: list again.
     """
     written = read_written(place)  # first: what it says is in files
-    every = _listed(place, table)
+    every = listed_of(place, table)
     if steps is not None:
         every = [file for file in every if _may_have(_steps_in(file), steps)]
     _look_at(table, files.covering(every))
@@ -152,7 +154,7 @@ def _intact(place: Path, table: ArchiveTable, steps: Sequence[range] | None) -> 
     end = max(ends)
     if (said := written.items.get(table.name, 0)) > end and written.run == run_of(place):
         end = said
-    has_bad_lines = bool(_with_bad_lines) and any(_key(file) in _with_bad_lines for file in chosen)
+    has_bad_lines = bool(_with_bad_lines) and any(file_key(file) in _with_bad_lines for file in chosen)
     holes += [(reached, end)] if end > reached else []
     return _Intact(chosen, [file.path for file in bad], holes, has_bad_lines)
 
@@ -168,7 +170,7 @@ def _may_have(stated: range, steps: Sequence[range]) -> bool:
     return any(stated[0] <= asked[-1] and asked[0] <= stated[-1] for asked in steps)
 
 
-def _listed(place: Path, table: ArchiveTable) -> list[File]:
+def listed_of(place: Path, table: ArchiveTable) -> list[File]:
     """Return the files of a table, young ones first; of `rows`, the files whose lines of `steps` are written.
 
     The writer writes the values of rows before their lines of `steps`: without a line, nothing says which history a
@@ -186,7 +188,7 @@ def _listed(place: Path, table: ArchiveTable) -> list[File]:
 
 
 def _is_intact(table: ArchiveTable, file: File) -> bool:
-    key = _key(file)
+    key = file_key(file)
     if key not in _checked:
         _look_at(table, [file])
     return _checked[key]
@@ -194,7 +196,7 @@ def _is_intact(table: ArchiveTable, file: File) -> bool:
 
 def _look_at(table: ArchiveTable, chosen: Sequence[File]) -> None:
     """Find out whether files are what was written, all of them together."""
-    keys = {file: key for file in chosen if (key := _key(file)) not in _checked}
+    keys = {file: key for file in chosen if (key := file_key(file)) not in _checked}
     with ThreadPoolExecutor() as pool:  # neither reading nor a checksum holds the interpreter
         reasons = dict(zip(keys, pool.map(_change_of, keys), strict=True))
     faults = faults_of(table, [file.path for file, reason in reasons.items() if not reason])
@@ -210,7 +212,7 @@ def _look_at(table: ArchiveTable, chosen: Sequence[File]) -> None:
         _checked[keys[file]] = not reason
 
 
-def _key(file: File) -> tuple[Path, int, int, int]:
+def file_key(file: File) -> FileKey:
     """Return what a file is known by.
 
     The time of change, which copies cannot set as they do that of modification: a file with another content is read

@@ -12,7 +12,7 @@ import msgspec
 from otel_rl.look.ui import changes, kept_files
 from otel_rl.look.ui.budget import ReadingBudget
 from otel_rl.look.ui.kept_files import key_of
-from otel_rl.look.ui.run_line import RunLine, run_line
+from otel_rl.look.ui.run_line import run_line
 from otel_rl.look.ui.tree import RunTree
 from otel_rl.look.ui.verdicts import RunVerdict, VerdictReader
 from otel_rl.recorder.archive.present import present_of
@@ -47,7 +47,7 @@ class RunsSince(msgspec.Struct, frozen=True, kw_only=True):
     at_unix_nano: int  # the time of the server: the clock of a browser may differ by minutes
     is_whole: bool  # whether these are all runs, and not only those that have changed
     directories: tuple[str, ...]  # the directories that are watched
-    runs: tuple[RunLine, ...]
+    runs: tuple[msgspec.Raw, ...]  # each a `RunLine` in JSON, which is made once for all who ask
     unread: int  # how many runs were found that nobody has looked at yet: the first look at 10,000 takes a while
     gone: tuple[str, ...]  # keys of runs that are there no more
 
@@ -62,7 +62,7 @@ class _IndexedRun:
         self.present: RunPresent | None = None
         self.shown: RunPresent | None = None  # its present, or what its archive says if no agent has summed it up
         self.verdict: RunVerdict | None = None
-        self.line: RunLine | None = None
+        self.line: msgspec.Raw | None = None
         self.version = 0  # that of the list when its line changed
         self.looked_at = -_ENDED_EVERY_S
 
@@ -217,7 +217,7 @@ class RunIndex:
         assert run.present is not None
         read = run.verdict.present if run.verdict is not None and not run.present.is_complete else None
         run.shown = read or run.present
-        line = run_line(key, run.top, run.shown, run.verdict)
+        line = msgspec.Raw(msgspec.json.encode(run_line(key, run.top, run.shown, run.verdict)))
         if line != run.line:
             self._version += 1
             run.line, run.version = line, self._version

@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 
 from otel_rl.look.page.packed import packed
+from otel_rl.look.ui.run_ranges import FIRST_NAMES
 from otel_rl.look.ui.seeds import LinePoints, as_band
 from otel_rl.look.ui.step_ranges import signature_of
 from otel_rl.look.ui.token_axis import token_name, tokens_at
@@ -19,11 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_rl.look.ui.range_cache import RangeCache
-    from otel_rl.look.ui.step_ranges import NameRanges, RunRanges
+    from otel_rl.look.ui.run_ranges import NameRanges, RunRanges
 
 MOST_RUNS, MOST_NAMES = 50, 24
-_FIRST_NAMES = 8
-"""Main metrics that are drawn when no name is asked for."""
 _MOST_LISTED = 5000
 _MOST_POINTS = 600
 """Points of a line; a range of steps that has more values has its lowest, its highest and its mean."""
@@ -93,7 +92,7 @@ def overlay(
         names = found[:MOST_NAMES]
         listed = _listed(cache, runs, names, x)
     elif not names:
-        names = main[:_FIRST_NAMES] or every_name[:_FIRST_NAMES]
+        names = main[:FIRST_NAMES] or every_name[:FIRST_NAMES]
         listed = _listed(cache, runs, names, x)
     drawn = _drawn_lines(runs, listed, names, x, bands)
     kind = "f8" if sum(len(line.points.xs) for line in drawn) < _EXACT_BELOW else "f4"

@@ -12,13 +12,14 @@ import msgspec
 import numpy as np
 
 from otel_rl.look.ui.kept_files import RANGES, keep, kept_bytes
-from otel_rl.look.ui.step_ranges import NameRanges, RunRanges, StepLines, read_ranges
+from otel_rl.look.ui.run_ranges import NameRanges, RunRanges, StepLines
+from otel_rl.look.ui.step_ranges import read_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from otel_rl.look.ui.step_ranges import Column
+    from otel_rl.look.ui.run_ranges import Column
 
 _MOST_RUNS = 100
 _MOST_NAMES = 64

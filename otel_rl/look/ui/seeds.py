@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from otel_rl.look.ui.step_ranges import Column
+    from otel_rl.look.ui.run_ranges import Column
 
 _SEED = re.compile(r"(?:.*[._/-])?(?:\w+_)?seed", re.IGNORECASE)
 _MOST_PLACES = 2000

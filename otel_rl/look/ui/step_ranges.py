@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from otel_rl.look.reader.runs import open_run
 from otel_rl.look.reader.valid import literal
 from otel_rl.look.ui.changes import scanned
+from otel_rl.look.ui.plain_ranges import plain_ranges
+from otel_rl.look.ui.run_ranges import NameRanges, RunRanges, StepLines, main_names, width_of
 from otel_rl.recorder.archive.files import MACHINE_FILE, ROWS_FILE, TAIL
 from otel_rl.recorder.archive.tables import ROWS, STEPS
 from otel_rl.recorder.directory.parts import ARCHIVE
-from otel_rl.semconv.main_metrics import MainMetrics, entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,12 +29,8 @@ if TYPE_CHECKING:
 
     from otel_rl.look.reader.result import Result
     from otel_rl.look.reader.runs import RunReader
+    from otel_rl.look.ui.run_ranges import Column
 
-Column = np.ndarray[Any, Any]
-_LARGEST = 64
-"""Steps of the ranges of a long run."""
-_MOST = 2048
-"""Ranges of a run whose ranges are shorter: with fewer steps, each has its own."""
 _TRIES = 3
 _FOLDERS = tuple(f"{folder}{table.name}" for table in (ROWS, STEPS) for folder in (f"{TAIL}/", ""))
 _EXTENT = """
@@ -55,51 +51,6 @@ SELECT name, step // {every} AS bucket, min(value) FILTER (isfinite(value)) AS l
     coalesce(min(step) FILTER (NOT isfinite(value)), -1) AS bad_at
 FROM rows WHERE {names} AND {which} GROUP BY ALL ORDER BY name, bucket
 """
-
-
-class StepLines(NamedTuple):
-    """The ranges that have steps, each with what its lines of `steps` are."""
-
-    bucket: Column  # number of the range: its first step divided by the number of its steps
-    lines: Column  # a number that differs when the lines do
-    first: Column  # its first step
-    last: Column  # its last step
-    seconds: Column  # mean time from the start of the run to the end of its steps; NaN if all its lines are late
-
-
-class NameRanges(NamedTuple):
-    """The values of a name in the ranges that have any."""
-
-    bucket: Column  # number of the range
-    low: Column  # lowest finite value; NaN if none is finite
-    high: Column  # highest finite value
-    total: Column  # sum of the finite values
-    number: Column  # how many of them
-    bad: Column  # how many values are not finite
-    bad_at: Column  # the first step of those; -1 without any
-
-
-class RunRanges(NamedTuple):
-    """A run in ranges of steps."""
-
-    signature: str  # of the files that it was read from
-    every: int  # number of steps of a range
-    origin: int  # when the run began, in Unix nanoseconds
-    steps: StepLines
-    names: tuple[str, ...]  # all its names: those that the trainer logged first, in their order
-    has_holes: bool  # whether files are damaged or missing
-    values: dict[str, NameRanges]  # those names that somebody has asked for
-
-    def by_topic(self) -> dict[str, tuple[str, ...]]:
-        """Return the names of the main metrics, by topic."""
-        return _by_topic(self.names)
-
-
-@lru_cache(256)
-def _by_topic(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Return the main metrics among names; the runs of a project have the same."""
-    topics = MainMetrics(names).by_topic
-    return {entry.topic: topics[entry.topic] for entry in entries() if entry.main and entry.topic in topics}
 
 
 def signature_of(path: Path) -> str:
@@ -123,13 +74,17 @@ def read_ranges(path: Path, names: Iterable[str] = (), known: RunRanges | None =
 
     Args:
         path: The run directory.
-        names: Names whose values are wanted, besides those that are known.
+        names: Names whose values are wanted, besides those that are known and the first main metrics.
         known: What was read before.
     """
     wanted = [*dict.fromkeys((*(known.values if known else ()), *names))]
     signature = signature_of(path)
     if known is not None and known.signature == signature and len(wanted) == len(known.values):
         return known
+    if (plain := plain_ranges(path, signature, wanted, known)) is not None:
+        return plain
+    if known is not None and known.history is not None:  # its lines have no numbers to be compared with
+        known = None
     run = open_run(path)
     for _ in range(_TRIES):
         holes = run.holes_of(ROWS.name, STEPS.name)
@@ -143,10 +98,11 @@ def _read(
     run: RunReader, signature: str, wanted: Sequence[str], known: RunRanges | None, *, has_holes: bool
 ) -> RunRanges:
     first, last, origin = _extent(run)
-    every = 1 << max(0, min(_LARGEST, -(-(last - first + 1) // _MOST)) - 1).bit_length()
+    every = width_of(first, last)
     steps = StepLines(*_columns(run.sql(_LINES.format(every=every, origin=origin)), StepLines._fields))
     if known is None or known.has_holes or has_holes or (known.every, known.origin) != (every, origin):
-        names, values = _names(run), _values(run, wanted, every)
+        names = _names(run)
+        values = _values(run, [*dict.fromkeys((*wanted, *main_names(names)))], every)
         return RunRanges(signature, every, origin, steps, names, has_holes, values)
     old = [name for name in wanted if name in known.values]
     names, values = known.names, {name: known.values[name] for name in old}

@@ -10,7 +10,7 @@ import numpy as np
 from otel_rl.semconv.main_metrics import MainMetrics
 
 if TYPE_CHECKING:
-    from otel_rl.look.ui.step_ranges import Column, RunRanges
+    from otel_rl.look.ui.run_ranges import Column, RunRanges
 
 _SO_FAR, _OF_STEP = "rl.train.tokens", "rl.train.step.tokens"
 

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 import otel_rl
 from otel_rl.export import Row
-from otel_rl.look.ui import step_ranges
+from otel_rl.look.ui import plain_ranges, run_ranges, step_ranges
 from otel_rl.look.ui.range_cache import RangeCache
-from otel_rl.look.ui.step_ranges import RunRanges, read_ranges
+from otel_rl.look.ui.run_ranges import RunRanges
+from otel_rl.look.ui.step_ranges import read_ranges
 from otel_rl.recorder.archive import files
 from otel_rl.recorder.archive.writer import ArchiveWriter
 from otel_rl.recorder.directory.parts import ARCHIVE
-from tests.look.reader.test_reader import NO_LIMIT, archived, trainings
+from tests.look.reader.test_reader import NO_LIMIT, VALUES, archived, trainings
 
 NAMES = ("loss", "reward", "time/step", "weiß 'x'", "[0]*")
 
@@ -55,9 +56,19 @@ def same(one: dict[Any, tuple[Any, ...]], other: dict[Any, tuple[Any, ...]]) -> 
     return one.keys() == other.keys() and all(np.array_equal(one[at], other[at], equal_nan=True) for at in one)
 
 
+@st.composite
+def plain(draw: st.DrawFn) -> dict[str, list[Row]]:
+    """Return the rows of one attempt on one machine, in whose end something late may come."""
+    steps = sorted(draw(st.sets(st.integers(0, 300), min_size=4, max_size=40)))
+    values = st.dictionaries(st.sampled_from(NAMES), VALUES, min_size=draw(st.integers(0, 1)), max_size=4)
+    rows = [Row(step, 50 + step, draw(values), 1, measured=("time/step",)) for step in steps]
+    late = Row(draw(st.sampled_from(steps)), 400, {"loss": 1.0}, 1, late=True, part=1)
+    return {"local": [*rows, late] if draw(st.booleans()) else rows}
+
+
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None)
-@given(trainings(), st.data())
+@settings(max_examples=20, deadline=None)
+@given(trainings() | plain(), st.data())
 def test_ranges_are_what_the_reader_has(
     tmp_path_factory: pytest.TempPathFactory, rows: dict[str, list[Row]], data: st.DataObject
 ) -> None:
@@ -67,7 +78,7 @@ def test_ranges_are_what_the_reader_has(
     waiting = {machine: list(of_machine) for machine, of_machine in rows.items()}
     known = None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step_ranges, "_MOST", data.draw(st.sampled_from((2, 5, 2048))))
+        patch.setattr(run_ranges, "_MOST", data.draw(st.sampled_from((2, 5, 2048))))
         (directory / "run.json").write_text("{}")
         while any(waiting.values()):
             for machine in sorted(data.draw(st.sets(st.sampled_from(sorted(rows)), min_size=1))):
@@ -110,24 +121,66 @@ def test_means(tmp_path: Path) -> None:
 
 
 def test_only_what_has_changed_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a run that goes on, the ranges of its new steps are read, and of one that stands still nothing."""
+    """Of a run that was resumed and goes on, the ranges of its new steps are read."""
     writer = ArchiveWriter(tmp_path / ARCHIVE / "local", NO_LIMIT)
     (tmp_path / "run.json").write_text("{}")
     for step in range(100):
-        writer.add(Row(step, step, {"x": float(step)}))
+        writer.add(Row(step, step, {"x": float(step)}, attempt=step // 50))
     writer.save()
     first = read_ranges(tmp_path, ["x"])
     asked: list[str] = []
     monkeypatch.setattr(step_ranges, "_values", lambda *args: asked.append(args[-1]) or _VALUES(*args))
 
     assert read_ranges(tmp_path, ["x"], first) is first
-    writer.add(Row(100, 100, {"x": 5.0}))
+    writer.add(Row(100, 100, {"x": 5.0}, attempt=1))
     writer.save()
     after = read_ranges(tmp_path, ["x"], first)
     assert asked[0] == "step BETWEEN 100 AND 100"
     assert after.values["x"].high.tolist() == [*map(float, range(100)), 5.0]
 
 
+def test_only_new_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run with a plain history that goes on, its first and last file are, for its extent, and those between."""
+    writer = ArchiveWriter(tmp_path / ARCHIVE / "local", NO_LIMIT)
+    (tmp_path / "run.json").write_text("{}")
+    for step in range(30):
+        writer.add(Row(step, step, {"x": float(step)}))
+        if step % 10 == 9:
+            writer.save(seals=True)
+    first = read_ranges(tmp_path, ["x"])
+    seen: list[int] = []
+    monkeypatch.setattr(plain_ranges, "_rows_in", lambda file: seen.append(file.first) or _ROWS_IN(file))
+    monkeypatch.setattr(step_ranges, "open_run", None)
+    for step in range(30, 33):
+        writer.add(Row(step, step, {"x": 5.0}))
+        writer.save()
+    after = read_ranges(tmp_path, ["x"], first)
+
+    assert {*seen} == {0, 30, 31, 32}
+    assert after.values["x"].high.tolist() == [*map(float, range(30)), 5.0, 5.0, 5.0]
+    assert after.steps.last.tolist() == [*range(33)]
+
+
+def test_plain_histories_are_what_a_query_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges, places on the axes, and the order of the names."""
+    values = [{"b": float(n), "a": -n / 3, "kl": math.inf if n % 9 == 0 else 0.5} for n in range(5000)]
+    archived(tmp_path, [Row(3 * n, 10**9 * n, of, measured=("kl",)) for n, of in enumerate(values)])
+    plain = read_ranges(tmp_path, NAMES)
+    monkeypatch.setattr(step_ranges, "plain_ranges", lambda *_: None)
+    queried = read_ranges(tmp_path, NAMES)
+
+    assert plain.history is not None
+    assert queried.history is None
+    assert plain[1:3] == queried[1:3]
+    assert plain.names == queried.names == ("b", "a", "kl")
+    assert plain.values.keys() == queried.values.keys()
+    for name, ranges in plain.values.items():
+        np.testing.assert_allclose(ranges, queried.values[name], rtol=1e-12)
+    np.testing.assert_allclose(plain.steps.seconds, queried.steps.seconds)
+    np.testing.assert_array_equal(plain.steps[2:4], queried.steps[2:4])
+
+
+_ROWS_IN = plain_ranges._rows_in
 _VALUES = step_ranges._values
 
 
@@ -137,7 +190,8 @@ def test_a_cache_of_another_server(tmp_path: Path) -> None:
     kept.mkdir()
     first = RangeCache(kept).ranges("key", run, ["x"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step_ranges, "_values", None)
+        patch.setattr(step_ranges, "plain_ranges", None)
+        patch.setattr(step_ranges, "open_run", None)
         again = RangeCache(kept).ranges("key", run, ["x"])
     (file,) = kept.iterdir()
     file.write_bytes(file.read_bytes()[:-100])
