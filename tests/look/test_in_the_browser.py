@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 import otel_rl
+from otel_rl.export import LogRecord
 from otel_rl.look.page.report import write_report
+from otel_rl.recorder.archive.writer import ArchiveWriter
 from tests.look.hostile import HOSTILE
-from tests.look.recorded import Shape, record
+from tests.look.recorded import STARTED, Shape, record
+from tests.look.ui.pages import until
 from tests.real_parts import needs, needs_program
 
 Look = Callable[..., Any]
@@ -72,6 +75,28 @@ def test_every_run_is_drawn(look: Look, report_of: Callable[[str], Path], name: 
         page = look(report_of(name), width=width, theme=theme)
         through(page)
         assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_the_lines_of_a_span(look: Look, tmp_path: Path) -> None:
+    """The selected span shows what its process printed in it; a link of a line leads to its step and rank."""
+    place = record(tmp_path / "run", Shape(steps=6))
+    writer = ArchiveWriter(place / "archive" / "printed", 1 << 60)
+    said = [
+        (0, 2, "generate", "retrying"),
+        (1, 2, "generate", "of another rank"),
+        (0, 3, "generate", "of another step"),
+    ]
+    for number, (rank, step, phase, text) in enumerate(said):
+        writer.add(LogRecord(0, STARTED + number, "", rank, "node0", number, "stdout", text, step=step, phase=phase))
+    writer.save(seals=True)
+    write_report(place, tmp_path / "run.html")
+    page = look(tmp_path / "run.html")
+    page.locator("#printed a", has_text="2").first.click()
+    until(lambda: address(page) in ("#step=2&rank=0", "#step=2&rank=1"), page)
+    page.evaluate("location.hash = '#step=2&rank=0&phase=generate'")
+    until(lambda: page.locator(".timeline-selected dt", has_text="printed").count() == 1, page)
+
+    assert page.locator(".timeline-selected dt:has-text('printed') + dd").inner_text() == "retrying"
 
 
 @pytest.mark.parametrize("name", ["straggler", "turns"])

@@ -2,7 +2,8 @@
 
 import {numberText, secondsText, wholeText} from "./numbers.js";
 import {timelineLane, timelineLongest, timelineParent} from "./timeline_index.js";
-import {timelineMoment, timelinePlain, timelineTrackName} from "./timeline_words.js";
+import {timelinePrinted} from "./timeline_printed.js";
+import {timelineMoment, timelinePlain, timelineProcess, timelineTrackName} from "./timeline_words.js";
 
 const TIMELINE_TABLE = 20;
 
@@ -35,6 +36,10 @@ export function timelineFacts(model, span) {
   if (model.failed[span]) facts.push(["error", details?.error || "failed; the message is in the archive"]);
   if (model.open[span]) facts.push(["state", "open when the run was last seen"]);
   if (details?.attributes) facts.push(...timelineAttributes(details.attributes));
+  if (model.step[span] >= 0) {
+    const phase = parent < 0 ? "" : model.names[model.name[span]].label; // a step has the lines of all of its phases
+    facts.push(...timelinePrinted(timelineProcess(track), model.step[span], phase).map((line) => ["printed", line]));
+  }
   return facts.map((pair) => pair.map(timelinePlain));
 }
 
