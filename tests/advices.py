@@ -83,6 +83,11 @@ TESTS: Mapping[str, Mapping[str, AdviceTests]] = {
             "test_change_cause", "test_all_phases_that_are_slower_alike", "test_one_phase_that_is_slower"
         ),
         "Compare {} with the others": _of("test_advice", "test_a_rank_that_became_slower_alone"),
+        "Read the longest": _of(
+            "test_change_cause",
+            "test_the_longest_completions_alone",
+            "test_longest_completions_that_are_not_the_reason",
+        ),
         "Keep as many requests": _of(
             "test_change_cause", "test_fewer_requests_at_once", "test_requests_that_are_not_the_reason"
         ),
@@ -91,6 +96,18 @@ TESTS: Mapping[str, Mapping[str, AdviceTests]] = {
         ),
     },
     "findings/data": {"": _CASES},
+    "findings/hidden_change": {
+        "": _of("test_hidden_change", "test_a_phase_of_few_steps"),
+        "Look at how many": _of("test_hidden_change", "test_an_empty_block_of_most_steps", "test_a_phase_of_few_steps"),
+    },
+    "findings/trajectory_times": {
+        "Look at {} of": _of(
+            "test_hidden_change", "test_one_part_of_all_trajectories", "test_all_parts_of_trajectories"
+        ),
+        "Read the longest": _of(
+            "test_hidden_change", "test_the_longest_trajectory_alone", "test_the_model_of_all_trajectories"
+        ),
+    },
     "findings/engine_load": {
         "Look at how requests": _of(
             "test_change_cause", "test_an_engine_that_gets_all_requests", "test_engines_with_as_many_requests_as_before"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import otel_rl
+from otel_rl.look.insight.span_work import SpanWork
 from otel_rl.look.insight.why.conclude import explained_steps
-from otel_rl.look.insight.why.step_spans import SpanWork
 from tests.collector import free_port
 from tests.distributed.why_pipeline import PLANTED
 from tests.processes import start

@@ -17,6 +17,7 @@ from otel_rl.look.insight.findings.environment import environment
 from otel_rl.look.insight.findings.goodput import goodput
 from otel_rl.look.insight.findings.hangs import hangs
 from otel_rl.look.insight.findings.held_out import held_out
+from otel_rl.look.insight.findings.hidden_change import hidden_changes
 from otel_rl.look.insight.findings.last_lines import last_lines
 from otel_rl.look.insight.findings.last_words import last_words
 from otel_rl.look.insight.findings.learning import learning
@@ -103,6 +104,7 @@ _FINDINGS: dict[str, _Find] = {
     "waits": lambda run: waits(run.recorded, run.standing),
     "hangs": lambda run: hangs(run.recorded, run.summary),
     "change": lambda run: change(run.recorded, run.changes, run.stragglers),
+    "hidden_change": lambda run: hidden_changes(run.recorded, run.changes, is_live=goes_on(run.standing.state)),
     "straggler": lambda run: run.stragglers,
     "memory": lambda run: memory(run.recorded),
     "contradictions": lambda run: contradictions(run.recorded),

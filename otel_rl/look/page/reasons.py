@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_rl.look.insight import category_of
+from otel_rl.look.insight.span_work import name_of
 from otel_rl.look.insight.why.conclude import explained_steps
-from otel_rl.look.insight.why.sentences import name_of, numbers_of, shown_parts
+from otel_rl.look.insight.why.sentences import numbers_of, shown_parts
 from otel_rl.look.page.about import table_of
 from otel_rl.look.page.markup import Markup, joined, tag
 from otel_rl.recorder.facts import wording

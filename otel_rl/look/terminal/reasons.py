@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_rl.cli.lines import StyledText, line, safe
-from otel_rl.look.insight.why.sentences import name_of, numbers_of, shown_parts
+from otel_rl.look.insight.span_work import name_of
+from otel_rl.look.insight.why.sentences import numbers_of, shown_parts
 from otel_rl.look.terminal import debts
 from otel_rl.look.terminal.headline import lines_of
 from otel_rl.recorder.archive.autopsy_text import verdict_lines

@@ -18,9 +18,9 @@ import numpy as np
 import otel_rl
 from otel_rl import semconv
 from otel_rl.export import AttributeValue, Item, Process, Span, Trajectory
+from otel_rl.look.insight.span_work import SpanWork
 from otel_rl.look.insight.why.answer import ExplainedSteps
 from otel_rl.look.insight.why.conclude import explained_steps
-from otel_rl.look.insight.why.step_spans import SpanWork
 from otel_rl.recorder.archive.writer import ArchiveWriter
 
 Kind = Literal["synchronous", "one step off", "asynchronous"]

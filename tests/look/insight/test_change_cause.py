@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from otel_rl.export import Row
 from otel_rl.look.insight import Finding, facts_of
-from tests.look.insight.played import PHASES, Played, play
+from otel_rl.semconv.main_metrics import STEP_TIME
+from tests.look.insight.played import BEGAN, PHASES, Played, Player, S, play
 
 STEPS, CHANGE = 80, 40
 Values = Callable[[int], Mapping[str, float]]
@@ -144,3 +146,83 @@ def test_engines_with_as_many_requests_as_before(tmp_path: Path) -> None:
     finding = change_of(tmp_path, slower("generate"), _engines(13, 14))
 
     assert "uneven" not in finding.sentence
+
+
+def _extremes(mean: float, longest: float) -> Values:
+    """Return the mean and the longest length of completions, which are 500 and 600 before the change."""
+    return lambda step: {
+        "response_length/mean": 500 if step < CHANGE else mean,
+        "response_length/max": 600 if step < CHANGE else longest,
+    }
+
+
+def test_the_longest_completions_alone(tmp_path: Path) -> None:
+    """They are the reason if the mean did not grow as they did."""
+    finding = change_of(tmp_path, slower("generate", 5), _extremes(900, 3000))
+
+    assert "with the longest completions (response_length/max 600 → 3,000; response_length/mean" in finding.sentence
+    assert finding.advice.startswith("Read the longest completions")
+
+
+@pytest.mark.parametrize(
+    ("phase", "values"),
+    [
+        ("generate", _extremes(2400, 3000)),
+        ("generate", _extremes(500, 620)),
+        ("weight_sync", _extremes(900, 3000)),
+    ],
+    ids=["all of them", "as before", "another phase"],
+)
+def test_longest_completions_that_are_not_the_reason(tmp_path: Path, phase: str, values: Values) -> None:
+    """All became longer, none did, or the phase has nothing to do with them."""
+    assert "longest" not in change_of(tmp_path, slower(phase, 5), values).sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("engine/prefix_cache_hit_rate", 0.86, 0.03),
+        ("engine/prefix_cache_hit_rate", 0.86, 0.0),
+        ("spec/acceptance_rate", 0.8, 0.2),
+        ("engine/num_preempted", 0, 40),
+        ("rollout/queue_length", 3, 24),
+    ],
+)
+def test_a_rate_that_changed_with_a_phase(tmp_path: Path, name: str, before: float, after: float) -> None:
+    """It is said what changed at the same step, and by how much."""
+    finding = change_of(tmp_path, slower("generate"), lambda step: {name: before if step < CHANGE else after})
+
+    assert f"generate grew from 24 s to 47.9 s together with {name} (" in finding.sentence
+    assert finding.advice.endswith("it may be the reason.")
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("engine/prefix_cache_hit_rate", 0.5, 0.86),
+        ("spec/acceptance_rate", 0.8, 0.78),
+        ("rollout/queue_length", 24, 3),
+        ("perf/tokens_per_second", 900, 450),
+    ],
+)
+def test_a_rate_that_does_not_explain_a_phase(tmp_path: Path, name: str, before: float, after: float) -> None:
+    """It changed the other way, or little, or is the time itself in other words."""
+    finding = change_of(tmp_path, slower("generate"), lambda step: {name: before if step < CHANGE else after})
+
+    assert name not in finding.sentence
+
+
+def test_a_logged_time_inside_of_another_one(tmp_path: Path) -> None:
+    """The inner one is named; both have the whole change."""
+    player = Player(tmp_path / "run", Played())
+    for step in range(STEPS):
+        judge = 2.0 if step < CHANGE else 26.0
+        times = {"timing_s/generate": 24 + judge, "timing_s/judge": judge, "timing_s/update": 10 + 0.1 * math.sin(step)}
+        whole = {STEP_TIME: times["timing_s/generate"] + times["timing_s/update"]}
+        player.add(Row(step, BEGAN + step * 60 * S, times | whole))
+    facts = facts_of(player.open())
+    found = [finding.sentence for finding in facts.findings if finding.kind == "change"]
+
+    assert [sentence.partition(": ")[2] for sentence in found] == [
+        "timing_s/generate grew from 26 s to 50 s, all of it in timing_s/judge (2 s → 26 s)."
+    ]

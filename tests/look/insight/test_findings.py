@@ -559,7 +559,8 @@ def test_each_finding_is_listed_and_documented() -> None:
     """A file of findings has a line in the table of all, and a kind has a row in the docs."""
     page = (Path(__file__).parents[3] / "docs" / "reference" / "findings.md").read_text()
     section = page.partition("## The findings")[2].partition("\n## ")[0]
-    of_others = {"change_cause", "engine_load", "policy_signs", "step_change", "work_amount", "worker_load"}
+    of_others = {"change_cause", "engine_load", "policy_signs", "step_change", "trajectory_times"}
+    of_others |= {"work_amount", "worker_load"}
     parts = {"__init__", "anomalies", *of_others}
 
     kinds, rows = {*get_args(Kind)}, {*re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)}

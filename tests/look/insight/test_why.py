@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 import otel_rl
 from otel_rl.cli import main
 from otel_rl.export import Span
+from otel_rl.look.insight.span_work import SpanWork
 from otel_rl.look.insight.why.answer import ExplainedSteps
 from otel_rl.look.insight.why.clocks import MOST_NS, ClockMessage, offsets
 from otel_rl.look.insight.why.conclude import explained_steps
 from otel_rl.look.insight.why.slow_steps import StepWall, slow_of, usual_of
-from otel_rl.look.insight.why.step_spans import SpanWork
 from tests.look.insight.pipelines import case, explained
 from tests.look.insight.played import Played, Player, S, play
 from tests.look.recorded import Shape, record

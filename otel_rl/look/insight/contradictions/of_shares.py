@@ -55,7 +55,7 @@ _OF_OTHERS = frozenset(
         "seq",
     )
 )
-_LONGEST = (
+LONGEST = (
     Shape(
         every=frozenset(("max",)),
         some=(
@@ -82,7 +82,7 @@ _MOST_TRIPLES = 16
 def wanted(names: Iterable[str]) -> list[str]:
     """Return the names that these rules read."""
     known = [*names]
-    shaped = [name for name in known if any(shape.fits(name) for shape in (*_FRACTIONS, _CUT, *_LONGEST))]
+    shaped = [name for name in known if any(shape.fits(name) for shape in (*_FRACTIONS, _CUT, *LONGEST))]
     counters = [name for name in known if any(_counts(name, unit) for unit in _UNITS)]
     return [*shaped, *counters, *(name for three in _triples(known) for name in three)]
 
@@ -110,7 +110,7 @@ def cut_below_the_limit(columns: Columns) -> Contradiction | None:
     """Completions are cut at the limit of their length alone, so the longest one is as long as the limit then."""
     limit = columns.number(*_LIMITS)
     context = columns.number("max_model_len", "max_seq_len", "max_seq_length", "context_length")
-    longest = next((names for shape in _LONGEST if (names := columns.of_shape(shape))), ())
+    longest = next((names for shape in LONGEST if (names := columns.of_shape(shape))), ())
     if not limit or not longest or (context is not None and context < 2 * limit):
         return None  # a long prompt leaves less than the limit
     for name in dict.fromkeys((*columns.of_topic("truncated"), *columns.of_shape(_CUT))):

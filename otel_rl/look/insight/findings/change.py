@@ -9,7 +9,7 @@ import numpy as np
 
 from otel_rl.look.insight.facts import Evidence, Finding
 from otel_rl.look.insight.findings.change_cause import cause_of
-from otel_rl.look.insight.findings.step_change import Change
+from otel_rl.look.insight.findings.step_change import Change, fifths
 from otel_rl.look.insight.shifts import Shift, shifts
 from otel_rl.recorder.facts import wording
 from otel_rl.semconv.main_metrics import STEP_TIME
@@ -70,7 +70,7 @@ def _reported(recorded: RecordedRun, changes: list[Shift]) -> list[tuple[Shift, 
 def _finding(recorded: RecordedRun, shift: Shift, stragglers: Sequence[Finding], way: _Way) -> Finding:
     compared = ((shift.first, shift.step - 1), (shift.step, shift.last))
     if way == "trend":
-        compared = _fifths(recorded, shift)
+        compared = fifths(recorded.step_times, shift)
     cause = cause_of(Change(recorded, shift, *compared, way != "trend"), stragglers)
     is_slower = shift.after > shift.before
     first, since, until = (wording.integer(step) for step in (shift.first, shift.step, shift.last))
@@ -127,13 +127,6 @@ def _trend(recorded: RecordedRun, changes: list[Shift]) -> Shift | None:
     fifth = max(1, len(values) // 5)
     was, now = float(np.median(values[:fifth])), float(np.median(values[-fifth:]))
     return Shift((first + last) // 2, was, now, first, last)
-
-
-def _fifths(recorded: RecordedRun, shift: Shift) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the first and the last fifth of the steps of a trend."""
-    steps = recorded.step_times.between(shift.first, shift.last).finite.steps
-    fifth = max(1, len(steps) // 5)
-    return (int(steps[0]), int(steps[fifth - 1])), (int(steps[-fifth]), int(steps[-1]))
 
 
 def _size(shift: Shift) -> float:

@@ -6,8 +6,10 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from otel_rl.look.insight.contradictions.of_shares import LONGEST
 from otel_rl.look.insight.findings.engine_load import UNEVEN_ADVICE, open_requests, running
 from otel_rl.look.insight.findings.step_change import EXPLAINS, Change, ChangeCause, GrownPhase
+from otel_rl.look.insight.findings.trajectory_times import part_that_grew
 from otel_rl.look.insight.findings.work_amount import amount_with
 from otel_rl.look.insight.findings.worker_load import UNEVEN_WORKERS_ADVICE, moved_work
 from otel_rl.look.insight.phases import works_of_ranks
@@ -37,14 +39,18 @@ _OF_COMPLETIONS = ("rollout", "training", "reward")
 """Categories of phases that take longer with more tokens."""
 _OF_ENGINES = ("rollout", "waiting")
 """Categories of phases in which engines generate."""
+_LESS_THAN_LONGEST = 0.6
+"""Part of the growth of the longest completions, in logarithms, up to which the mean did not grow as they did."""
+_WHOLE = 0.85
+"""Part of the whole change that each of two phases has only if one is inside the other."""
 _ON_AMOUNT = "See why {} changed at that step: it may be the reason."
 _TRAINED = "trajectories/trained"
 
 
 def cause_of(change: Change, stragglers: Sequence[Finding]) -> ChangeCause:
     """Return what makes up most of a change, and what changed with it."""
-    shift, phases = change.shift, change.phases()
-    whole = shift.after - shift.before
+    shift, whole = change.shift, change.shift.after - change.shift.before
+    phases, inside = _outermost(change.phases(), whole)
     resumed = _resume(change.recorded, shift)
     if not phases or not whole:
         return resumed
@@ -63,17 +69,34 @@ def cause_of(change: Change, stragglers: Sequence[Finding]) -> ChangeCause:
         if of_ranks.text:
             return of_ranks
     reasons: tuple[Callable[[Change, GrownPhase], ChangeCause], ...] = (
+        _part,
         _uneven,
         _uneven_workers,
         _fewer_at_once,
         _completions,
+        _longest,
+        _model,
         _amount,
     )
     for reason in reasons:
         if (cause := reason(change, grown)).text:
             return cause
+    inner = max(inside, key=lambda phase: abs(phase.growth), default=grown)
     text = f"{grown.text}, {resumed.text}" if resumed.text else grown.text
-    return ChangeCause(text, (grown.phase,), (), f"Look at {grown.phase} in the timeline of a step before and after.")
+    text += "" if inner is grown else f", all of it in {inner.phase} ({inner.times})"
+    advice = f"Look at {inner.phase} in the timeline of a step before and after."
+    return ChangeCause(text, tuple(dict.fromkeys((grown.phase, inner.phase))), (), advice)
+
+
+def _outermost(phases: Sequence[GrownPhase], whole: float) -> tuple[list[GrownPhase], list[GrownPhase]]:
+    """Return phases without those inside of another one that have the whole change, too; and these.
+
+    Logged times of a phase contain those of its parts; spans have the own time of each.
+    """
+    with_all = [phase for phase in phases if whole and (phase.now - phase.was) / whole >= _WHOLE]
+    outer = max(with_all, key=lambda phase: phase.now, default=None)
+    inside = [phase for phase in with_all if phase is not outer]
+    return [phase for phase in phases if phase not in inside], inside
 
 
 class _Outside(NamedTuple):
@@ -169,6 +192,14 @@ def _straggler(change: Change, grown: GrownPhase, alone: Sequence[int], straggle
     return ChangeCause(f"{grown.text} on {who} alone", (grown.phase,), (), advice, ranks=tuple(alone))
 
 
+def _part(change: Change, grown: GrownPhase) -> ChangeCause:
+    return part_that_grew(change, grown, of_engines=False)
+
+
+def _model(change: Change, grown: GrownPhase) -> ChangeCause:
+    return part_that_grew(change, grown, of_engines=True)
+
+
 def _uneven(change: Change, grown: GrownPhase) -> ChangeCause:
     """Return that one engine has the requests of all; nothing if it had them before, or if nothing is known."""
     load = open_requests(change.recorded)
@@ -219,6 +250,23 @@ def _completions(change: Change, grown: GrownPhase) -> ChangeCause:
     text = f"{grown.phase} {grown.verb} with the length of completions ({numbers})"
     advice = "Cap the length of completions, or use a reward that does not pay for length." if new > old else ""
     return ChangeCause(text, (grown.phase,), (name,), advice)
+
+
+def _longest(change: Change, grown: GrownPhase) -> ChangeCause:
+    """Return that the longest completions became longer while the mean did not as much, if that explains a phase."""
+    recorded, is_of_completions = change.recorded, category_of(grown.phase) in _OF_COMPLETIONS
+    named = [name for shape in LONGEST for name in recorded.names if shape.fits(name)] if is_of_completions else []
+    together = change.explains(recorded.series(named[0]), grown) if named else None
+    usual, lengths = recorded.of_topic("completion_length")
+    if together is None or not usual or usual == named[0] or grown.now < grown.was:
+        return ChangeCause()
+    was, now = (lengths.between(*steps).median for steps in (change.before, change.after))
+    if not now > 0 or not was > 0 or math.log(now / was) > _LESS_THAN_LONGEST * math.log(together[1] / together[0]):
+        return ChangeCause()
+    longest, mean = (" → ".join(map(wording.number, pair)) for pair in (together, (was, now)))
+    text = f"{grown.text} with the longest completions ({named[0]} {longest}; {usual} {mean})"
+    advice = "Read the longest completions: cap their length, or do not wait for the last ones."
+    return ChangeCause(text, (grown.phase,), (named[0], usual), advice)
 
 
 def _amount(change: Change, grown: GrownPhase) -> ChangeCause:

@@ -61,6 +61,11 @@ class GrownPhase(NamedTuple):
             return f"{self.phase} took {wording.seconds(self.was)}, and is gone"
         return f"{self.phase} {self.verb} from {wording.seconds(self.was)} to {wording.seconds(self.now)}"
 
+    @property
+    def times(self) -> str:
+        """The times before and after."""
+        return f"{wording.seconds(self.was)} → {wording.seconds(self.now)}"
+
 
 class Change(NamedTuple):
     """A change of the time of a step, and the steps before and after that are compared.
@@ -102,3 +107,10 @@ def _logged(recorded: RecordedRun, steps: _Range) -> dict[str, float]:
     """Return the median times of phases that the trainer logged, by the names of the metrics."""
     medians = {name: recorded.series(name).between(*steps).median for name in logged_phases(recorded)}
     return {name: median for name, median in medians.items() if median > 0}
+
+
+def fifths(series: Series, shift: Shift) -> tuple[_Range, _Range]:
+    """Return the first and the last fifth of the steps of a trend."""
+    steps = series.between(shift.first, shift.last).finite.steps
+    fifth = max(1, len(steps) // 5)
+    return (int(steps[0]), int(steps[fifth - 1])), (int(steps[-fifth]), int(steps[-1]))

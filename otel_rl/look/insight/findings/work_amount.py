@@ -40,7 +40,8 @@ _MORE = Shape(
             (
                 *("turns", "turn", "calls", "tokens", "length", "len", "seqlen", "sequences", "samples", "prompts"),
                 *("trajectories", "requests", "retries", "retry", "errors", "failures", "timeouts", "restarts"),
-                *("updates", "images", "frames", "batch", "preemptions", "misses", "dropped", "documents"),
+                *("updates", "images", "frames", "batch", "preemptions", "misses", "dropped", "documents", "waiting"),
+                *("queue", "queued", "pending", "backlog", "preempted", "evictions", "evicted", "retried", "miss"),
             )
         ),
     ),
@@ -48,7 +49,14 @@ _MORE = Shape(
 )
 """Amounts with which time grows."""
 _LESS = Shape(
-    some=(frozenset(("hit", "hits", "concurrency", "running", "workers", "engines", "replicas", "servers", "actors")),),
+    some=(
+        frozenset(
+            (
+                *("hit", "hits", "concurrency", "running", "workers", "engines", "replicas", "servers", "actors"),
+                *("acceptance", "accepted", "accept", "reuse", "reused", "parallelism", "clock", "mhz"),
+            )
+        ),
+    ),
     none=_NO_AMOUNT,
 )
 """Amounts with which time falls."""
@@ -56,7 +64,7 @@ _OF_WEIGHTS = ("sync", "checkpoint")
 """Categories of phases that move weights alone."""
 _MOST_NAMES, _NEAR = 32, 20
 _NOTHING = 0.05
-"""Part of a new amount below which there was nothing before."""
+"""Part of an amount below which the other one, before or after, is nothing."""
 
 
 class WorkAmount(NamedTuple):
@@ -106,7 +114,8 @@ def _distance(change: Change, grown: GrownPhase, name: str) -> float | None:
     growths = []
     for before, after in ranges:
         old, new = series.between(*before).median, series.between(*after).median
-        if sign > 0 and grown.growth > 0 and abs(old) < _NOTHING * new:
+        nothing, much = (old, new) if sign > 0 else (new, old)
+        if grown.growth > 0 and abs(nothing) < _NOTHING * much:
             growths.append(grown.growth)
         elif old > 0 and new > 0:
             growths.append(sign * math.log(new / old))

@@ -6,7 +6,7 @@ import msgspec
 
 from otel_rl.look.insight.facts import Finding
 from otel_rl.look.insight.owed import Owed
-from otel_rl.look.insight.why.step_spans import WorkKind
+from otel_rl.look.insight.span_work import WorkKind
 from otel_rl.recorder.archive.autopsies import Autopsy
 from otel_rl.recorder.facts.states import State
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from otel_rl import semconv
 from otel_rl.look.insight.recorded import RecordedRun
+from otel_rl.look.insight.span_work import SpanWork, name_of
 from otel_rl.look.insight.why.answer import ExplainedSteps, PathPart, Stage
-from otel_rl.look.insight.why.sentences import name_of, sentences
+from otel_rl.look.insight.why.sentences import sentences
 from otel_rl.look.insight.why.slow_lines import slow_lines
 from otel_rl.look.insight.why.slow_steps import MOST_EXPLAINED, StepWall, slow_of, usual_of, walls
 from otel_rl.look.insight.why.step_paths import StepPaths, work_of
-from otel_rl.look.insight.why.step_spans import SpanWork, read_window
+from otel_rl.look.insight.why.step_spans import read_window
 from otel_rl.look.insight.why.what_if import OF_TRAJECTORIES, saves_of
 from otel_rl.recorder.archive.json_texts import decoded
 from otel_rl.recorder.facts import wording

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from otel_rl.look.insight.why.step_spans import NO_PARENT, SpanProcess, SpanWork
+from otel_rl.look.insight.why.step_spans import NO_PARENT, SpanProcess
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from otel_rl.look.insight.span_work import SpanWork
     from otel_rl.look.insight.why.step_spans import Integers, SpanColumns, StepWindow, TakenTrajectories
 
 _MOST_LEVELS = 32

@@ -10,13 +10,14 @@ from collections import defaultdict
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_rl.look.insight.why.step_spans import NOTHING, SpanProcess
+from otel_rl.look.insight.span_work import NOTHING
+from otel_rl.look.insight.why.step_spans import SpanProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from otel_rl.look.insight.span_work import SpanWork
     from otel_rl.look.insight.why.folded_spans import FoldedWindow
-    from otel_rl.look.insight.why.step_spans import SpanWork
 
 _MOST_SIBLINGS = 64
 """Spans side by side of which the next one may have waited for each."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from otel_rl.look.insight.span_work import name_of
 from otel_rl.recorder.facts import wording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from otel_rl.look.insight.why.answer import ExplainedSteps, PathPart
-    from otel_rl.look.insight.why.step_spans import WorkKind
 
 _MOST = 4
 _LEAST = 0.01
@@ -38,15 +38,6 @@ def sentences(
     rest = seconds - usual_seconds - explained
     if abs(rest) >= _LEAST * seconds:
         yield f"{wording.signed_seconds(rest)}: all other parts together."
-
-
-def name_of(kind: WorkKind, name: str) -> str:
-    """Return a work in words."""
-    if kind == "none":
-        return f"{name}: nothing recorded" if name else "outside of any phase"
-    if kind == "trajectory":
-        return "trajectories, outside of their parts"
-    return name if kind in ("phase", "span") else f"{kind} {name}".strip()
 
 
 def _sentence(part: PathPart, steps: int) -> str:

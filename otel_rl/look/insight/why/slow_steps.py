@@ -8,7 +8,7 @@ import numpy as np
 
 from otel_rl import semconv
 from otel_rl.look.insight.recorded import PHASE
-from otel_rl.look.insight.why.step_spans import ENDED
+from otel_rl.look.insight.span_work import ENDED
 from otel_rl.look.reader.result import lines_of
 from otel_rl.look.reader.valid import literal
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from otel_rl import semconv
+from otel_rl.look.insight.span_work import NOTHING, SpanWork
 from otel_rl.look.insight.why.causes import Causes
 from otel_rl.look.insight.why.clocks import corrected, messages_of, offsets
 from otel_rl.look.insight.why.critical_path import Hop, path_of
 from otel_rl.look.insight.why.folded_spans import fold
-from otel_rl.look.insight.why.step_spans import NOTHING, SpanProcess, SpanWork
 from otel_rl.recorder.archive.json_texts import decoded
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from otel_rl.look.insight.why.clocks import ClockOffset
     from otel_rl.look.insight.why.folded_spans import InnerSpans
     from otel_rl.look.insight.why.recorded_causes import Label
-    from otel_rl.look.insight.why.step_spans import StepWindow
+    from otel_rl.look.insight.why.step_spans import SpanProcess, StepWindow
 
 
 class StepPath(NamedTuple):

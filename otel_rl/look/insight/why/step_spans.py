@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from otel_rl import semconv
-from otel_rl.look.insight.recorded import PHASE
+from otel_rl.look.insight.span_work import ENDED, KIND, TITLE, SpanWork
 from otel_rl.look.reader.result import lines_of
-from otel_rl.semconv.phase_categories import category_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from otel_rl.look.reader.runs import RunReader
-    from otel_rl.semconv.phase_categories import Category
 
     Integers = NDArray[np.int64]
 
-WorkKind = Literal["phase", "trajectory", "model", "tool", "environment", "verifier", "request", "span", "none"]
-"""The kind of work: a phase, a trajectory outside of its parts, a part of it, a request to another program, another
-span, or nothing that was recorded."""
 PARENT_IS_STEP, NO_PARENT = -2, -1
 """The parent of a span that is directly in the span of the step, and of one whose parent is not known."""
 
@@ -29,33 +24,8 @@ _MOST_BEFORE = 4
 """Times of the step before it in which trajectories are looked at."""
 _BEFORE_FIRST = 4
 """The part of the time of a step, as a divisor, before the first trajectory in which there is what let it begin."""
-ENDED = "try(start_unix_nano + duration_ns)"
-"""The end of a span, in SQL; null if the sum is too large, as in spans of broken programs."""
-_PART = f"{semconv.SPAN_TRAJECTORY}."
-_KIND = f"""CASE WHEN name IN ('{semconv.SPAN_TRAJECTORY}', '{semconv.SPAN_ROLLOUT}') THEN 'trajectory'
-    WHEN starts_with(name, '{_PART}') THEN name[{len(_PART) + 1}:] WHEN phase IS NOT NULL AND {PHASE} THEN 'phase'
-    WHEN resource IS NOT NULL THEN 'request' ELSE 'span' END"""
-_TITLE = f"""CASE WHEN phase IS NOT NULL AND {PHASE} THEN phase WHEN starts_with(name, '{_PART}') THEN
-    coalesce(attributes ->> '$."{semconv.GEN_AI_TOOL_NAME}"', attributes ->> '$."{semconv.TRAJECTORY_PART_NAME}"', '')
-    ELSE name END"""
 _ROLE, _RANK, _RESOURCE = "coalesce(role, '')", "coalesce(rank, -1)", "coalesce(resource, '')"
-_WHAT, _WHO = f"hash({_KIND}, {_TITLE})", f"hash({_ROLE}, {_RANK}, {_RESOURCE})"
-
-
-class SpanWork(NamedTuple):
-    """A kind of work, and its name, such as that of the phase or of the tool."""
-
-    kind: WorkKind
-    name: str
-
-    @property
-    def category(self) -> Category:
-        """The category of a phase; `other` for other work."""
-        return category_of(self.name) if self.kind == "phase" else "other"
-
-
-NOTHING = SpanWork("none", "")
-"""No recorded work: time outside of any phase, or between trajectories."""
+_WHAT, _WHO = f"hash({KIND}, {TITLE})", f"hash({_ROLE}, {_RANK}, {_RESOURCE})"
 
 
 class SpanProcess(NamedTuple):
@@ -138,7 +108,7 @@ def read_window(run: RunReader, step: int, began: int, ended: int) -> StepWindow
 def _names(run: RunReader, where: str) -> tuple[dict[int, SpanWork], dict[int, SpanProcess]]:
     """Return the works and the processes of spans by their keys."""
     rows = run.sql(f"""
-        SELECT {_WHAT} AS what, any_value({_KIND}) AS kind, any_value({_TITLE}) AS title, {_WHO} AS who,
+        SELECT {_WHAT} AS what, any_value({KIND}) AS kind, any_value({TITLE}) AS title, {_WHO} AS who,
             any_value({_ROLE}) AS role, any_value({_RANK}) AS rank, any_value({_RESOURCE}) AS resource
         FROM spans WHERE {where} GROUP BY what, who ORDER BY what, who""")
     works: dict[int, SpanWork] = {}

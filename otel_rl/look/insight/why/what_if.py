@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from otel_rl.look.insight.span_work import SpanWork
     from otel_rl.look.insight.why.step_paths import StepPath
-    from otel_rl.look.insight.why.step_spans import Integers, SpanWork
+    from otel_rl.look.insight.why.step_spans import Integers
 
 OF_TRAJECTORIES = ("trajectory", "model", "tool", "environment", "verifier", "request")
 """Kinds of work of trajectories."""
