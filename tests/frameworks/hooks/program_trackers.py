@@ -62,10 +62,12 @@ class Program:
         kinds: How many of `KINDS` the tracker charts.
         has_directories: Whether a run is a directory, to which other processes write too.
         can_have_own_thread: Whether a thread of the tracker's own can log values.
+        framework: The framework whose hook records; empty if the tracker is captured.
     """
 
     kinds = len(KINDS)
     has_directories = can_have_own_thread = False
+    framework = ""
 
     def __init__(self, place: Path, key: str, *, has_own_thread: bool = False) -> None:
         self.place, self.key, self.has_own_thread = place, key, has_own_thread
@@ -241,6 +243,31 @@ class Wandb(Program):
                     yield str(file), name, value, step if step >= 0 and float(step).is_integer() else None
 
 
+class Accelerate(Wandb):
+    """A run of W&B that Accelerate logs to, and whose hook records what Accelerate is given."""
+
+    framework = "accelerate"
+
+    def begin(self, name: str, number: int) -> Any:
+        from accelerate import Accelerator
+
+        accelerator = Accelerator(cpu=True, log_with="wandb")
+        options = {"name": name, "dir": str(self.place)}
+        accelerator.init_trackers(self.key, parameter(number), {"wandb": options})
+        self._counters[accelerator] = 0
+        return accelerator
+
+    def is_shared(self, name: str) -> bool:
+        return False
+
+    def log(self, run: Any, op: Op, value: float, step: int) -> None:
+        self._counters[run] += op.ahead
+        run.log({op.name: KINDS[op.kind](value)}, step=self._counters[run])
+
+    def end(self, run: Any) -> None:
+        run.end_training()
+
+
 class Trackio(Program):
     """Runs of trackio, of which a new one begins after an end; a forked child has no thread that sends its values."""
 
@@ -283,4 +310,6 @@ TRACKERS: dict[str, type[Program]] = {
     "mlflow": Mlflow,
     "wandb": Wandb,
     "trackio": Trackio,
+    "accelerate": Accelerate,
 }
+"""The last one draws programs of one run, with a trait such as `kinds`."""

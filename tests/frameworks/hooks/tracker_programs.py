@@ -26,7 +26,7 @@ import msgspec
 from hypothesis import strategies as st
 
 import otel_rl
-from otel_rl.frameworks.instrument import capture
+from otel_rl.frameworks.instrument import capture, instrument
 from otel_rl.recorder.journal.reader import Reader
 from otel_rl.recorder.journal.records import AnyRecord, Configured, Logged
 from tests.frameworks.hooks.program_trackers import KINDS, OWN, PLACES, TRACKERS, Op, Point, Program, parameter
@@ -321,7 +321,10 @@ def main(tracker: str, count: int, trait: str = "") -> None:
     os.environ.update(WANDB_X_DISABLE_STATS="true", WANDB_X_DISABLE_META="true", WANDB_CONSOLE="off")
     os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", MLFLOW_LOGGING_LEVEL="WARNING")
     os.environ.update(TRACKIO_DIR=str(base / "trackio"))
-    capture(tracker)
+    if framework := TRACKERS[tracker].framework:
+        instrument(framework)
+    else:
+        capture(tracker)
 
     @hypothesis.settings(
         max_examples=count,
