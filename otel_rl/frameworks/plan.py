@@ -17,8 +17,7 @@ from otel_rl.recorder.settings.settings import NewSettings
 if TYPE_CHECKING:
     from otel_rl.recorder.trainer.run import Run
 
-_NEXT = slice(0, 8)  # the place of the next step
-_LENGTH = slice(8, 12)  # that of the length of the announcement, which follows
+_LENGTH = slice(0, 4)  # the place of the length of the announcement, which follows
 
 
 class Plan:
@@ -33,24 +32,24 @@ class Plan:
         self._shared = mmap(-1, PAGESIZE)
 
     @property
-    def next_step(self) -> int:
-        """The step of the next call without a step, in any of the processes."""
-        return int.from_bytes(self._shared[_NEXT], "little")
+    def is_announced(self) -> bool:
+        """Whether one of the processes has begun the run."""
+        return bool(self._announced())
 
-    @next_step.setter
-    def next_step(self, step: int) -> None:
-        self._shared[_NEXT] = step.to_bytes(8, "little")
-
-    def options(self, *, in_child: bool) -> dict[str, Any]:
+    def options(self, *, in_child: bool, **named: str) -> dict[str, Any]:
         """Return the keywords of `otel_rl.init` that begin or join the run.
+
+        Args:
+            in_child: If true, this process was forked since.
+            named: The project and the name, as the process that opened the tracker's run knows them now.
 
         Raises:
             SettingsError: A setting is wrong.
         """
         role = WORKER if in_child else ""
-        if in_child and (announced := self._announced()):
+        if announced := self._announced():
             return announced | unless_set(role=role)
-        options = unless_set(**self._named, role=role)
+        options = unless_set(**self._named if in_child else named, role=role)
         settings = load(options)
         if isinstance(settings, NewSettings):  # otherwise all of them know the id
             options |= {"id": self._id, "dir": str(self._working_directory / settings.dir)}

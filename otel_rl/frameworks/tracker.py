@@ -87,13 +87,9 @@ class Tracker:
         if step is not None and given is None:
             return step
         with _counting:
-            ahead = self._next.get(run, first)
-            if known.plan is not None:  # forked processes may have counted on
-                ahead = max(ahead, known.plan.next_step)
+            ahead = max(self._next.get(run, first), known.next_step)  # forked processes may have counted on
             now = ahead if given is None else given
-            self._next[run] = ahead = max(ahead, now if stays else now + 1)
-            if known.plan is not None:
-                known.plan.next_step = ahead
+            self._next[run] = known.next_step = max(ahead, now if stays else now + 1)
         return now
 
     def flat(self, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from itertools import takewhile
+from mmap import PAGESIZE, mmap
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -42,6 +43,7 @@ class TrackerRun:
         self.users: WeakSet[Any] = WeakSet()
         self.prefix = ""
         self.plan: Plan | None = None
+        self._calls: mmap | None = None
         self.is_of_parent = self.repeats = False
         self._home: Home | None = None
         self._params: dict[str, Any] = {}
@@ -63,6 +65,16 @@ class TrackerRun:
         return self._home is not None
 
     @property
+    def next_step(self) -> int:
+        """The step of the next call without a step, as forked processes count it."""
+        return 0 if self._calls is None else int.from_bytes(self._calls[:8], "little")
+
+    @next_step.setter
+    def next_step(self, step: int) -> None:
+        if self._calls is not None:
+            self._calls[:8] = step.to_bytes(8, "little")
+
+    @property
     def has_params(self) -> bool:
         """Whether it has parameters."""
         return bool(self._params)
@@ -71,6 +83,11 @@ class TrackerRun:
     def last_home(self) -> Home | None:
         """The run that recorded it, if a run of a tracker began it and it has ended."""
         return None if self._home is None or self._home.recording is None else self._home
+
+    def follow(self, plan: Plan) -> None:
+        """Share a plan, and the count of calls, with the process that is about to be forked."""
+        self.plan = plan
+        self._calls = self._calls or mmap(-1, PAGESIZE)
 
     def move_to(self, home: Home, prefix: str) -> None:
         """Record into this run of otel-rl from now on."""
@@ -89,7 +106,7 @@ class TrackerRun:
 
     def rename(self, name: str) -> None:
         """Take another name; a run of otel-rl that has begun keeps its own, and has this one as a parameter."""
-        if (self.was_recorded or self.plan) and name != self.name:
+        if (self.was_recorded or (self.plan is not None and self.plan.is_announced)) and name != self.name:
             self.params({f"{self.tracker}.name": name})
         self.name = name
 

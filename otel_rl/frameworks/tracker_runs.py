@@ -165,10 +165,19 @@ class TrackerRuns:
 
     def _options(self, source: TrackerRun) -> dict[str, Any]:
         """Return the keywords of `otel_rl.init` for a run; a forked child is a worker of what its parent begins."""
-        plan = source.plan
+        named = {"project": source.project, "name": self._name(source)}
+        source.plan = plan = source.plan or self._plan_with(source)
         if plan is None or any(each.plan is plan and each.was_recorded for each in [*self._runs.values()]):
-            return unless_set(project=source.project, name=self._name(source))
-        return plan.options(in_child=source.is_of_parent)
+            return unless_set(**named)
+        return plan.options(in_child=source.is_of_parent, **named)
+
+    def _plan_with(self, source: TrackerRun) -> Plan | None:
+        """Return the plan of those that a run, which was opened after the fork, is recorded with."""
+        groups: dict[int, list[TrackerRun]] = {}
+        for each in [*self._runs.values()]:
+            if each.plan is not None and each.is_of_parent == source.is_of_parent:
+                groups.setdefault(id(each.plan), []).append(each)
+        return next((group[0].plan for group in groups.values() if _is_in(group, source)), None)
 
     def _name(self, source: TrackerRun) -> str:
         return PurePath(common([source.directory, *self._together(source)])).name or source.name
@@ -204,7 +213,8 @@ class TrackerRuns:
                 group = next((group for group in groups if _is_in(group, source)), None)
                 if group is None:
                     groups.append(group := [])
-                source.plan = source.plan or (group[0].plan if group else Plan(source.project, self._name(source)))
+                plan = source.plan or (group[0].plan if group else None)
+                source.follow(plan or Plan(source.project, self._name(source)))
                 group.append(source)
 
     def _leave_to_parent(self) -> None:

@@ -192,6 +192,43 @@ def test_two_directories(place: Path) -> None:
     assert sorted(names) == [("train/x", 2.0), ("train/x", 4.0), ("val/x", 1.0), ("val/x", 3.0)]
 
 
+def test_a_directory_that_is_opened_later(place: Path) -> None:
+    """Its values are in the run that a child has begun for a directory that it is shown with."""
+    users = User(), User()
+    train = _TRACKER.run("/tb/train", users[0], directory="/tb/train")
+    in_process(log(train, 1.0, 0))
+    val = _TRACKER.run("/tb/val", users[1], directory="/tb/val")
+    log(val, 2.0, 0)()
+    log(train, 3.0, 1)()
+    ((*points,),) = values(place).values()
+
+    assert sorted(value for _, _, _, value in points) == [1.0, 2.0, 3.0]
+
+
+def test_a_name_that_is_given_after_the_fork(place: Path) -> None:
+    """It is the name of the run, if no child has begun it."""
+    user = User()
+    source = _TRACKER.run("a", user, name="first")
+    in_process(bool)
+    source.rename("mine")
+    log(source, 1.0, 0)()
+
+    assert [*values(place)] == ["mine"]
+
+
+def test_two_trackers(place: Path) -> None:
+    """Each counts its own calls, though both are in one run."""
+    users, other = (User(), User()), Tracker("trackio")
+    first, second = _TRACKER.run("a", users[0], name="mine"), other.run("b", users[1])
+    in_process(log(first, 1.0, 0, own=True))
+    log(first, 2.0, 0, own=True)()
+    other.record(second, {"y": 3.0}, other.count(second, users[1], None, 0), own=True)
+
+    assert values(place) == {
+        "mine": [("rank0", "x", 1, 2.0), ("rank0", "y", 0, 3.0), ("worker", "x", 0, 1.0)],
+    }
+
+
 def test_two_runs(place: Path) -> None:
     """Each of two runs that are open at once has its own values."""
     users = User(), User()

@@ -174,7 +174,7 @@ class Play:
     def _fork(self, op: Op) -> None:
         """Log in children that run at once: to the run of their parent, or to one of their own."""
         place, program = self._places[op.run], self._program
-        if program.is_shared(place):
+        if program.is_shared(place) or (program.has_directories and op.ahead % 2):
             self._begin(op.run)
         begun = self._open.get(op.run) if program.is_shared(place) or program.has_directories else None
         children = []
