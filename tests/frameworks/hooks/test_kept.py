@@ -91,8 +91,8 @@ def only_run(directory: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
 
 
 def records(run_dir: Path, attempt: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the values by name and step, and the parameters, of the journal of an attempt of a run."""
-    (journal,) = run_dir.rglob(f"journals/rank0.attempt{attempt}.*")
+    """Return the values by name and step, and the parameters, of the one journal of an attempt of a run."""
+    (journal,) = run_dir.rglob(f"journals/*.attempt{attempt}.*")
     values: dict[str, Any] = {}
     params: dict[str, Any] = {}
     reader = Reader(journal, AnyRecord)

@@ -215,10 +215,11 @@ from otel_rl.frameworks import tracker
 
 run = lambda: None
 known = tracker.Tracker("x")
+source = known.run("a", run)
 with tracker._counting:  # as the call that a handler interrupts
-    counts = [known.count(run, None, 0)]
+    counts = [known.count(source, run, None, 0)]
     signal.alarm(20)
-    child = threading.Thread(target=lambda: counts.append(os.fork() or os._exit(known.count(run, None, 0))))
+    child = threading.Thread(target=lambda: counts.append(os.fork() or os._exit(known.count(source, run, None, 0))))
     child.start()
     child.join()
     counts.append(os.waitstatus_to_exitcode(os.waitpid(counts.pop(), 0)[1]))
