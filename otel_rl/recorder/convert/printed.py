@@ -24,7 +24,10 @@ _MOST_BARS = 64
 _MOVES_UP = re.compile(r"\x1b\[(\d{0,3})[AF]")
 """The sequence by which bars below each other are drawn again."""
 _ERASES_LINE = re.compile(r"\x1b\[[012]?K")
-_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?|[\x00-\x08\x0e-\x1f]")
+_ESCAPE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|(?:\x1b\]|\x9d)[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?|\x1b(?:[ -/]*[0-~])?"
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)
 """Escape sequences of a terminal (ECMA-48), and control characters that show nothing."""
 _BAR = re.compile(r"(?P<drawn>(?<![━╸╺])[━╸╺]+\s{1,4})?(?<!\d)(?P<percent>\d{1,3})%(?(drawn)|\s?[|▕━╸█#=\[])")
 """How far a bar of tqdm, rich or pip is: before or behind what is drawn. Its description is in front of both."""
@@ -193,7 +196,7 @@ class Transcript:
 
 def as_shown(text: str) -> str:
     """Return a line as a terminal shows it: what follows a carriage return is written over what was there."""
-    if not _ESCAPE.search(text) and "\r" not in text:
+    if text.isprintable() or not (_ESCAPE.search(text) or "\r" in text):  # the first is ten times as fast
         return text
     shown = ""
     for part in text.split("\r"):
@@ -201,6 +204,11 @@ def as_shown(text: str) -> str:
         plain = _ESCAPE.sub("", part)
         shown = plain if erased else plain + shown[len(plain) :]
     return shown
+
+
+def shown_lines(text: str) -> str:
+    """Return several lines as a terminal shows them."""
+    return "\n".join(map(as_shown, text.split("\n")))
 
 
 def _line(text: str, cut: int = 0) -> Line:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from opentelemetry import trace
 
 from otel_rl import semconv
-from otel_rl.recorder.convert.printed import LONGEST_LINE, Assembler, Transcript
+from otel_rl.recorder.convert.printed import LONGEST_LINE, Assembler, Transcript, shown_lines
 from otel_rl.recorder.files.processes import output_files
 from otel_rl.recorder.interrupts import let_pass
 from otel_rl.recorder.journal.records import Printed
@@ -175,15 +175,13 @@ class PrintedLines:
             error = record.exc_info[1]
             attributes |= {
                 semconv.EXCEPTION_TYPE: type(error).__qualname__,
-                semconv.EXCEPTION_MESSAGE: redacted_start(str(error), LONGEST_LINE),
-                semconv.EXCEPTION_STACKTRACE: redacted_start(
-                    logging.Formatter().formatException(record.exc_info), LONGEST_LINE
-                ),
+                semconv.EXCEPTION_MESSAGE: _kept(str(error)),
+                semconv.EXCEPTION_STACKTRACE: _kept(logging.Formatter().formatException(record.exc_info)),
             }
         text = record.getMessage()
         self._record(
             stream="logging",
-            text=redacted_start(text, LONGEST_LINE),
+            text=_kept(text),
             cut=max(0, len(text) - LONGEST_LINE),
             severity=severity,
             logger=redacted(record.name),
@@ -194,3 +192,7 @@ class PrintedLines:
         span = trace.get_current_span()
         ids = (span._trace_id, span._span_id) if isinstance(span, JournaledSpan) else (b"", 0)
         self._recorder.write(Printed(self._recorder.clock.now(), **fields, trace_id=ids[0], span_id=ids[1]))
+
+
+def _kept(text: str) -> str:
+    return redacted_start(shown_lines(text), LONGEST_LINE)

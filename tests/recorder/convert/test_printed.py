@@ -33,6 +33,7 @@ def texts(lines: list[Line]) -> list[str]:
         ("long text\rshort", "shorttext"),
         ("long text\r\x1b[2Kshort", "short"),
         ("bell\x07 and nul\x00", "bell and nul"),
+        ("\x9b31mred\x9b0m of eight bits\x9d0;title\x9c\x85", "red of eight bits"),
         ("a\tb", "a\tb"),
         ("unfinished \x1b[3", "unfinished "),
         ("日本語 ✓", "日本語 ✓"),
