@@ -28,7 +28,7 @@ from otel_rl.recorder.secrets.names import (
     names_a_secret,
     words_of,
 )
-from otel_rl.recorder.secrets.rules import AFTER_ESCAPE, SHORTEST_KEY, patterns_for
+from otel_rl.recorder.secrets.rules import LONGEST_BEFORE, SHORTEST_KEY, is_inside, patterns_for
 from otel_rl.recorder.secrets.tables import without_columns
 
 if TYPE_CHECKING:
@@ -48,11 +48,8 @@ _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]{0,24}PRIVATE KEY")
 _LINE_END = re.compile(r"[\r\n]+|(?:\\[rn])+")
 _BEFORE = re.compile(r"(?:[\w.-]+ )?[\w.-]*$")
 """The rest of a name, and the word before it, as in `api key`."""
-_LONGEST_BEFORE = 48
 _OF_KEYS = re.compile("[0-9A-Z]")
 _LONE = re.compile(r"(?i)(?:^|[ .])(?:tokens?|secrets?|auth|credentials?)$")
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}(?<=[+/_-])$")
-"""The end of base64 before a key: it can contain any short text that begins a key."""
 _PERCENT = re.compile("%[0-9A-F]{2}")
 _URL_SAFE = str.maketrans("+/", "-_")
 _clean: set[str] = set()
@@ -314,26 +311,18 @@ def _is_confirmed(found: re.Match[str]) -> bool:
     if (indent := groups.get("indent")) and len(indent) <= _column_of(found):
         return False  # the value is next to the name, and not below it
     if word := groups.get("word"):
-        before = _BEFORE.search(found.string[max(found.start() - _LONGEST_BEFORE, 0) : found.start()])
+        before = _BEFORE.search(found.string[max(found.start() - LONGEST_BEFORE, 0) : found.start()])
         return _is_assigned(f"{before[0] if before else ''}{word}", found["value"], is_pair="," in found[1])
     if (key := groups.get("words")) and (is_made_of_words(key) or not _OF_KEYS.search(key)):
         return False
-    return found[1] != "" or not _is_inside(
-        found.string[max(found.start() - _LONGEST_BEFORE, 0) : found.start()], found[0]
+    return found[1] != "" or not is_inside(
+        found.string[max(found.start() - LONGEST_BEFORE, 0) : found.start()], found[0]
     )
 
 
 def _column_of(found: re.Match[str]) -> int:
-    before = found.string[max(found.start() - _LONGEST_BEFORE, 0) : found.start()]
+    before = found.string[max(found.start() - LONGEST_BEFORE, 0) : found.start()]
     return len(before) - before.rfind("\n") - 1
-
-
-def _is_inside(before: str, key: str) -> bool:
-    """Return whether a match is a part of a word, or of base64, by the characters before it."""
-    if before[-1:].isalnum():
-        return AFTER_ESCAPE.search(before) is None
-    run = _BASE64.search(before) if key[:4].isalnum() else None
-    return run is not None and is_random(run[0])
 
 
 def _is_below(name: str, value: str) -> bool:

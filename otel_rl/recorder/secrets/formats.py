@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from string import ascii_letters
 from typing import NamedTuple
 
 from otel_rl.recorder.secrets.names import OTHER_WORDS
@@ -82,12 +83,27 @@ def _of_program(programs: tuple[str, ...], option: str) -> Assigned:
 
 
 _MIXED = "(?=[A-Z_-]{0,64}[a-z0-9])(?=[A-Za-z_-]{0,64}[0-9])(?=[a-z0-9_-]{0,64}[A-Z])"
-_END = "(?![A-Za-z0-9_-])"
+_END = "(?![A-Za-z0-9])"
+ENDS_OF_WORDS = {
+    **dict.fromkeys(("sk-", "sk_"), "aeiourn"),
+    **dict.fromkeys(("key-", "key_", "api-", "api_", "token-", "token_", "secret-", "secret_", "pat"), ascii_letters),
+    **dict.fromkeys(("as-", "ms-", "ion_", "dp.", "sl.", "SG.", "API-", "BSA"), ascii_letters),
+    **dict.fromkeys(("rk_test_", "sk_test_", "pat.", "sat.", "pha_", "phs_", "NF-"), "aeilmnoxyIBM"),
+    "ak-": "aeloruy",
+    "pk_": "denopsz",
+    "pa-": "aeo",
+    "fc-": "rs",
+    "tml-": "hH",
+    "dapi": "irn",
+    **dict.fromkeys(("AKIA", "ico-", "phx_", "pscale_", "sqp_", "e2b_"), "Afsulg"),
+}
+"""Starts of keys with which words end, such as `task-` and `params-`, and the letters before them in these words."""
+
 
 KEYS = (
     Key(
         "OpenAI and services with its interface",  # keys mix cases and digits, or have 32 small letters and digits
-        ("sk-",),
+        ("sk-", "sk-proj-", "sk-svcacct-", "sk-admin-", "sk-ant-", "sk-or-v1-", "sk-lf-"),
         "(?:(?=[a-z0-9_-]{0,64}[A-Z])(?=[A-Za-z_-]{0,64}[0-9])[A-Za-z0-9_-]{20,}"
         f"|(?:or-v1-|lf-)?[0-9a-f-]{{32,64}}{_END}|(?=[a-z]{{0,31}}[0-9])[a-z0-9]{{32}}{_END})",
     ),
@@ -232,9 +248,11 @@ ASSIGNED = (
         "https://x.webhook.office.com/webhookb2/",
     ),
     Assigned(
-        "W&B",
-        ("wandb",),
-        r"((?:wandb|WANDB)(?:[\s_:=\"'(,.{-]{0,8}(?i:login|relogin|api|key|token|is)){0,4}[\s_:=\"'(,.{-]{1,8})"
+        "W&B",  # behind other words, 40 digits of a key may be those of a file or a commit
+        ("wandb", "key"),
+        r"((?:wandb|WANDB)(?:[\s_:=\"'(,.{-]{0,8}(?i:login|relogin|api|key|token|is)){0,4}[\s_:=\"'(,.{-]{1,8}"
+        r"|wandb[ .]login\b[^\n|;&]{0,200}?[ =(][\"']?"
+        r"|(?:^|\n)[\"']?(?i:key)[\"']?\s?[:=]\s?[\"']?)"
         r"(?:local-)?[0-9a-f]{40}(?![0-9A-Za-z])",
         "wandb login ",
         ("0a1b", 40),
@@ -320,7 +338,7 @@ ASSIGNED = (
     Assigned(
         "variable of a shell or an image",
         ("env ", "set"),
-        r"((?<![\w-])(?:ENV|setenv|setx|set -[gxU]{1,3}|configure set) (?P<name>[A-Za-z][A-Za-z0-9_]{1,63}) [\"']?)"
+        r"((?<![\w-])(?:ENV|setenv|setx|set -[gxU]{1,3}|configure set) (?P<name>[A-Za-z][A-Za-z0-9_.]{1,63}) [\"']?)"
         r"(?![<{$%*\[=])[^\s\"']{4,1024}",
         "ENV HF_TOKEN ",
         ("aB3x", 20),

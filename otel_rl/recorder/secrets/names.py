@@ -81,6 +81,8 @@ _WORDY = re.compile(r"[-_./: ]|[a-z](?=[A-Z])")
 _CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
 _LEAST_CHANGES = 0.2
 """The smallest part of a key that is changes: a random key of 24 characters has less once in 100 times."""
+_LEAST_IN_WORDS = 3
+"""The smallest number of digits and changes in a key that is found inside of a word."""
 _MOST_DIGITS = 0.12
 """The largest part of words that is digits: a random key of lower-case letters and digits has less 3 in 100 times."""
 _MOST_IN_WORDS = 0.62
@@ -130,6 +132,11 @@ def is_made_of_words(text: str) -> bool:
 def is_random(text: str) -> bool:
     """Return whether letters, cases and digits take turns as in a random text, and not as in `Qwen2.5-7B-Instruct`."""
     return len(_CHANGE.findall(text)) > _LEAST_CHANGES * len(text)
+
+
+def has_changes(text: str) -> bool:
+    """Return whether a text has several digits or turns, as a random one has, and a run of DNA or a word has not."""
+    return len(_CHANGE.findall(text)) + sum(map(str.isdigit, text)) >= _LEAST_IN_WORDS
 
 
 def is_harmless(value: object, name: str = "") -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_rl.recorder.secrets.formats import ASSIGNED, KEPT, KEYS, WORDS, assigned_to
+from otel_rl.recorder.secrets.formats import ASSIGNED, ENDS_OF_WORDS, KEPT, KEYS, WORDS, assigned_to
+from otel_rl.recorder.secrets.names import has_changes, is_random
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,18 +24,20 @@ class Rule(NamedTuple):
 
 _ESCAPES = (r"[0-9;\[]m", r"\\[nrtbf]", r"\\[ux]..", r"\\u....", r"%[0-9A-Fa-f]{2}", r"[^\x00-\x7f]")
 """Text that may end with a letter before a key: colors of terminals, escapes of JSON and URLs, other languages."""
-AFTER_ESCAPE = re.compile(f"(?:{'|'.join(_ESCAPES)})$", re.DOTALL)
+_AFTER_ESCAPE = re.compile(f"(?:{'|'.join(_ESCAPES)})$", re.DOTALL)
 
 
 def _of_key(start: str, rest: str) -> str:
-    """Return the pattern of a key, which does not begin inside of a word."""
-    after = "|".join(f"(?<={escape}{start})" for escape in _ESCAPES)
-    return f"(){start}(?:(?<![A-Za-z0-9]{start})|{after})(?P<words>{rest})"
+    """Return the pattern of a key, which does not begin inside of a word that may end as it begins."""
+    begin, letters = re.escape(start), ENDS_OF_WORDS.get(start)
+    after = "|".join(f"(?<={escape}{begin})" for escape in _ESCAPES)
+    outside = f"(?:(?<![{letters}]{begin})|{after})" if letters else ""
+    return f"(){begin}{outside}(?P<words>{rest})"
 
 
 KEY_RULES = (
     *(Rule(start, pattern) for _, starts, pattern in KEPT for start in starts),
-    *(Rule(start, _of_key(re.escape(start), key.rest)) for key in KEYS for start in key.starts),
+    *(Rule(start, _of_key(start, key.rest)) for key in KEYS for start in key.starts),
 )
 """Rules of secrets without white space, which have at least `SHORTEST_KEY` characters."""
 VALUE_RULES = (
@@ -43,6 +46,12 @@ VALUE_RULES = (
 )
 """Rules of secrets that are recognized by what comes before them; their starts are in lower case."""
 RULES = (*KEY_RULES, *VALUE_RULES)
+LONGEST_BEFORE = 48
+"""The number of characters before a secret that are looked at."""
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}$")
+"""The end of base64 before a key: it can contain any short text that begins a key, and at length also a longer one."""
+_SHORT_START = 5
+_STARTS = tuple(dict.fromkeys(rule.start for rule in KEY_RULES))
 SHORTEST_KEY = 12
 """The smallest number of characters of a key, and of a secret that is learned."""
 _PIVOTS = ("_", "-", ".", ":", "=", "")
@@ -58,6 +67,18 @@ _KEY_STARTS, _VALUE_STARTS = _by_pivot(KEY_RULES), _by_pivot(VALUE_RULES)
 _OTHER_STARTS = {"": [start for start in dict.fromkeys(rule.start for rule in VALUE_RULES) if not start.isascii()]}
 """Words of other languages: most texts are ASCII, and these are not looked for in them."""
 _compiled: dict[str, list[re.Pattern[str]]] = {}
+
+
+def is_inside(before: str, key: str) -> bool:
+    """Return whether a key is a part of a word, or of base64, by the characters before it."""
+    start = max(filter(key.startswith, _STARTS), key=len, default="")
+    is_behind_letter = before[-1:].isalnum() and _AFTER_ESCAPE.search(before) is None
+    if is_behind_letter and (before[-1] in ENDS_OF_WORDS.get(start, "") or not has_changes(key)):
+        return True
+    run = _BASE64.search(before) if is_behind_letter or key[:4].isalnum() else None
+    if run is None or not is_random(run[0]):
+        return False
+    return len(start) < _SHORT_START or len(run[0]) == LONGEST_BEFORE
 
 
 def patterns_for(text: str, long_words: str) -> list[re.Pattern[str]]:

@@ -185,6 +185,64 @@ def test_a_key_behind_an_escape(before: str, after: str) -> None:
     assert [key for key in keys if key in redact(f"{before}{key}{after}")[0]] == []
 
 
+IN_WORDS_UNKNOWN = {
+    # Words end as these begin.
+    *("Modal, secret of a token", "SendGrid", "Airtable", "Lambda", "ModelScope", "Brave Search", "Voyage"),
+    *("Azure OpenAI", "Alibaba Cloud", "Bitbucket"),  # of a fixed length, with `_` as one of their characters
+}
+
+
+@pytest.mark.parametrize("frame", ["x{}", "7{}", "step12{}", "Q{}", "{}_x", "{}-0", "p{}_x"])
+def test_a_key_in_a_word(frame: str) -> None:
+    """A key with a distinctive form is found behind a letter or a digit, and with a suffix, as in an id."""
+    whole = [one for one in texts_with_secrets(6) if one.text == one.secret and redact(one.text)[1]]
+    left = {one.kind for one in whole if one.text in redact(frame.format(one.text))[0]}
+
+    assert len(whole) > 80
+    assert left <= IN_WORDS_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "task-6vQ2mX9pLr4TzKb8Wn3YcJ7d",
+        "mask_0123456789abcdef0123456789abcdef0123456789abcdef",
+        "params-6f1e0a52-7c1f-4d5e-9a0b-0123456789ab",
+        "html-aB3xY9Q0zTaB3xY9Q0zTaB3xY9Q0zT12",
+        "monkey_Zx81Qw90As12Df34Gh56Jk78",
+        "rfc-0123456789abcdef0123456789abcdef",
+        "GATTACACCAGGATCCTTAGGCAATCGA",
+        "armhf_ThisIsALongNameOfSomeOrdinaryThing",
+        "QmFzZTY0IGRhdGEgd2l0aCBzb21lIEFLSUFBQkNERTEyMzRGR0hJAKIAABCDEF1234567890",
+        "cache key: 0123456789abcdef0123456789abcdef01234567",
+        "blob:\n  key: 0123456789abcdef0123456789abcdef01234567",
+    ],
+)
+def test_a_word_that_ends_like_a_key_begins(text: str) -> None:
+    """Names with an identity, sequences and base64 stay, though a part of them begins like a key."""
+    assert redact(text) == (text, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "wandb login --relogin {}",
+        "wandb login --host https://w.example.org --relogin {}",
+        "wandb.login(key='{}')",
+        "wandb.login(host='https://w.example.org', key='{}')",
+        "wandb: {{key: {}}}",
+        "key: {}",
+        "aws configure set aws_secret_access_key {}",
+        "aws configure set default.aws_secret_access_key {} --profile rl",
+    ],
+)
+def test_hexadecimal_digits_that_are_called_a_key(text: str) -> None:
+    """40 hexadecimal digits are a key where the program, or a line with nothing else, says so."""
+    digits = "0a1b2c3d4e" * 4
+
+    assert digits not in redact(text.format(digits))[0]
+
+
 @pytest.mark.parametrize(
     "text",
     [
