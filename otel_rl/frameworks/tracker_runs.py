@@ -172,12 +172,13 @@ class TrackerRuns:
         return plan.options(in_child=source.is_of_parent, **named)
 
     def _plan_with(self, source: TrackerRun) -> Plan | None:
-        """Return the plan of those that a run, which was opened after the fork, is recorded with."""
+        """Return the plan of those without a value that a run is recorded with."""
         groups: dict[int, list[TrackerRun]] = {}
         for each in [*self._runs.values()]:
             if each.plan is not None and each.is_of_parent == source.is_of_parent:
                 groups.setdefault(id(each.plan), []).append(each)
-        return next((group[0].plan for group in groups.values() if _is_in(group, source)), None)
+        waiting = (group for group in groups.values() if not any(each.was_recorded for each in group))
+        return next((group[0].plan for group in waiting if _is_in(group, source)), None)
 
     def _name(self, source: TrackerRun) -> str:
         return PurePath(common([source.directory, *self._together(source)])).name or source.name
@@ -206,16 +207,11 @@ class TrackerRuns:
     def _decide(self) -> None:
         """Before a fork, decide the runs of those without a value: either process may have the first one."""
         with harmless("fork"):
-            groups: list[list[TrackerRun]] = []
-            for source in [*self._runs.values()]:
-                if source.was_recorded:
-                    continue
-                group = next((group for group in groups if _is_in(group, source)), None)
-                if group is None:
-                    groups.append(group := [])
-                plan = source.plan or (group[0].plan if group else None)
-                source.follow(plan or Plan(source.project, self._name(source)))
-                group.append(source)
+            runs = [*self._runs.values()]
+            used = {id(each.plan) for each in runs if each.was_recorded}
+            for source in runs:
+                if not source.was_recorded and (source.plan is None or id(source.plan) in used):
+                    source.follow(self._plan_with(source) or Plan(source.project, self._name(source)))
 
     def _leave_to_parent(self) -> None:
         for each in self._runs.values():

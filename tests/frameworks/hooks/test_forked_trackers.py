@@ -229,6 +229,22 @@ def test_two_trackers(place: Path) -> None:
     }
 
 
+def test_a_second_tracker_after_the_run_of_the_first(place: Path) -> None:
+    """Its values are in one run too, though the run that both would have had has ended."""
+    users, other = (User(), User()), Tracker("trackio")
+    first, second = _TRACKER.run("a", users[0], name="first"), other.run("b", users[1], name="second")
+    in_process(bool)
+    log(first, 1.0, 0)()
+    _TRACKER.end(first, users[0], ends=True)
+    in_process(lambda: other.record(second, {"y": 2.0}, 0))
+    other.record(second, {"y": 3.0}, 1)
+
+    assert values(place) == {
+        "first": [("rank0", "x", 0, 1.0)],
+        "second": [("rank0", "y", 1, 3.0), ("worker", "y", 0, 2.0)],
+    }
+
+
 def test_two_runs(place: Path) -> None:
     """Each of two runs that are open at once has its own values."""
     users = User(), User()
