@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -78,7 +79,5 @@ class Sketch(msgspec.Struct):
 
 def _middle(bucket: int) -> float:
     """Return the value whose relative distance to both ends of a bucket is the smallest."""
-    try:
-        return float(2 * _GAMMA**bucket / (_GAMMA + 1))
-    except OverflowError:
-        return math.nextafter(math.inf, 0)
+    # From the lower end, which samples are above: the upper one of the largest floats is beyond all floats.
+    return float(min(_GAMMA ** (bucket - 1) * (1 + RELATIVE_ERROR), sys.float_info.max))

@@ -114,6 +114,8 @@ def test_moments_of_too_few() -> None:
 
 
 @given(sharded(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=100)), st.floats(0, 1))
+@example(([8.955658251968889e307], [[8.955658251968889e307]]), 0.0)
+@example(([1.78e308, -1.78e308], [[1.78e308], [-1.78e308]]), 1.0)
 def test_sketch(case: tuple[list[float], list[list[float]]], q: float) -> None:
     """A quantile is within half a percent of the sample at its rank, and the same for any sharding."""
     whole, parts = case
