@@ -9,12 +9,10 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
-from rich.progress import Progress
-from tqdm import tqdm
 
 from otel_rl.recorder.convert.printed import LONGEST_LINE, Assembler, Line, Transcript, as_shown
 from otel_rl.recorder.settings.settings import PrintedOutput
+from tests.real_parts import needs
 
 LINES = st.lists(st.text(st.characters(blacklist_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=30), max_size=20)
 
@@ -103,9 +101,12 @@ def kept_of(terminal: Terminal) -> list[str]:
     return texts([*kept, *transcript.end()])
 
 
+@needs("tqdm")
 @pytest.mark.parametrize("stays", [True, False])
 def test_bars_of_tqdm_inside_each_other(stays: bool) -> None:
     """Each is one line, though the inner one is drawn again for each step of the outer one."""
+    from tqdm import tqdm
+
     terminal = Terminal()
     for _ in tqdm(range(20), "epoch", file=terminal, mininterval=0, ncols=60):
         for _ in tqdm(range(5), "batch", file=terminal, mininterval=0, ncols=60, position=1, leave=stays):
@@ -114,8 +115,12 @@ def test_bars_of_tqdm_inside_each_other(stays: bool) -> None:
     assert [text[:12] for text in kept_of(terminal)] == ["batch: 100%|", "epoch: 100%|", "all is done", "bye"]
 
 
+@needs("rich")
 def test_bars_of_rich_below_each_other() -> None:
     """Each is one line, one that was full long before the others as well; what is printed above them stays."""
+    from rich.console import Console
+    from rich.progress import Progress
+
     terminal = Terminal()
     with Progress(console=Console(file=terminal, force_terminal=True, width=70), auto_refresh=False) as progress:
         tasks = [progress.add_task(name, total=20) for name in ("load", "train", "test")]
