@@ -209,7 +209,7 @@ SCENARIOS = (
                 "train/policy_gradient_loss": steady(-0.012, 0.002),
             },
             usual={"train/learning_rate": constant(3e-4)},
-            config={"ent_coef": 0.0, "vf_coef": 0.5},
+            config={"ent_coef": 0.0, "vf_coef": 0.5, "learning_rate": 3e-4},
         ),
         thread="DLR-RM/stable-baselines3#1465",
     ),

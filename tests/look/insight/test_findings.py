@@ -350,6 +350,19 @@ def test_engine_and_trainer_that_differ(tmp_path: Path) -> None:
     assert finding.sentence == "Log-probabilities of engine and trainer differ by 0.08 since step 120 (0.01 before)."
 
 
+@pytest.mark.parametrize(("last", "is_said"), [(0.06, True), (0.0012, False)])
+def test_a_difference_that_grows_from_nearly_nothing(tmp_path: Path, last: float, *, is_said: bool) -> None:
+    """It is found whatever its noise is near 0, where logarithms hide a rise; noise alone is not."""
+    for seed in range(5):
+        chance = random.Random(seed)
+        rise = Dice().values(
+            train__gen_kl_error=lambda step: 0.0012 + (last - 0.0012) * step / 300 + chance.gauss(0, 0.0008)  # noqa: B023
+        )
+        found = of_kind(facts_of(play(tmp_path / f"{seed}", Played(values=rise), 300)), "mismatch")
+
+        assert len(found) == is_said, seed
+
+
 def test_weights_that_differ(tmp_path: Path) -> None:
     """The first divergence, the number of other processes, and what it means for tickets; it needs somebody now."""
     message = "version 12 of rank 1 holds the weights of version 11: lm_head.weight is 0.1, and 0.2 in the trainer"

@@ -87,10 +87,11 @@ def _probabilities(recorded: RecordedRun) -> list[Finding]:
         if len(series.values) < _LEAST_STEPS:
             continue
         sizes = series._replace(values=abs(series.values))
-        grown = [shift for shift in shifts(sizes, _DOUBLED) if shift.after > shift.before and shift.after >= worth]
         last = int(series.steps[-1])
-        if grown and grown[-1].last == last:
-            shift = grown[-1]
+        # Logarithms of values near 0 are so noisy that a slow rise is not seen in them.
+        changes = [*shifts(sizes, worth, relative=False), *shifts(sizes, _DOUBLED)]
+        grown = [shift for shift in changes if shift.after >= max(worth, (1 + _DOUBLED) * shift.before)]
+        if (shift := next((shift for shift in grown if shift.last == last), None)) is not None:
             since = f"since step {wording.integer(shift.step)} ({wording.number(shift.before)} before)"
             sentence = f"{text.format(wording.number(shift.after))} {since}."
             return [_finding(sentence, "warning", name, (shift.step, last))]
