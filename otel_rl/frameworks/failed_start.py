@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_rl.frameworks.patches import harmless
+from otel_rl.recorder.errors.sinks import log_of
 from otel_rl.recorder.settings.launcher import find_place
 from otel_rl.recorder.settings.settings import STARTED_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping, Sequence
 
+    from otel_rl.recorder.trainer.early_output import EarlyOutput
+
+logger = log_of("otel_rl")
 _LAUNCHERS = frozenset(
     (
         *("torchrun", "torch.distributed.run", "torch.distributed.launch", "horovodrun", "ray", "fabric", "lightning"),
@@ -48,7 +52,7 @@ def watch(environ: MutableMapping[str, str], failure: Callable[[], BaseException
     lines = PrintedLines(early, PrintedOutput(tee=True))
     early.close = lines.close
     lines.begin()
-    atexit.register(_record_failure, os.getpid(), failure)
+    atexit.register(_record_failure, early, failure)
 
 
 def _is_trainer(environ: MutableMapping[str, str], argv: Sequence[str]) -> bool:
@@ -83,16 +87,18 @@ def _program(argv: Sequence[str]) -> str:
     return ""
 
 
-def _record_failure(pid: int, failure: Callable[[], BaseException | None]) -> None:
+def _record_failure(early: EarlyOutput, failure: Callable[[], BaseException | None]) -> None:
     """Record that the trainer has failed, unless it is a forked child, has begun a run, or was interrupted."""
-    if pid != os.getpid() or "otel_rl.recorder.trainer.opening" in sys.modules or hasattr(sys, "ps1"):
-        return
-    error = failure()
+    error = failure() if early.is_waiting and not hasattr(sys, "ps1") else None
     if error is None or isinstance(error, KeyboardInterrupt):
         return
     with harmless("a start that failed"):
         import otel_rl
         from otel_rl.recorder.trainer.current import end_by_error
 
-        otel_rl.init()
-        end_by_error(error, _PATIENCE_S)
+        try:
+            otel_rl.init()
+        except otel_rl.SettingsError as wrong:  # its traceback would hide that of the trainer
+            logger.warning("the trainer failed before its run began, and is not recorded: %s", wrong)
+        else:
+            end_by_error(error, _PATIENCE_S)

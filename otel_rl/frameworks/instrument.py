@@ -73,7 +73,7 @@ def from_environment(environ: Mapping[str, str]) -> None:
     Patches().observe(sys, "exit", ("status",), lambda _, given: _status.append(given.get("status")), first=True)
     atexit.register(_warn_if_nothing)
     _record_exits()
-    watch(os.environ, _failure)
+    watch(os.environ, lambda: None if _trained else _failure())
     for variable, call in ((INSTRUMENT_VARIABLE, instrument), (CAPTURE_VARIABLE, capture)):
         names = [name.strip() for name in environ.get(variable, "").split(",") if name.strip()]
         if names:
@@ -109,10 +109,9 @@ def _watch_optimizers(module: Any) -> None:
 
 
 def _failure() -> BaseException | None:
-    """Return the error that ended the script before it trained; `None` if it did not fail, or has trained."""
+    """Return the error that ends the script, at its exit; `None` if it has not failed."""
     # Python sets `last_value` when an exception ends the script, before it calls the functions of `atexit`.
-    error = getattr(sys, "last_value", None) or (SystemExit(_status[-1]) if _status and _status[-1] else None)
-    return None if _trained else error
+    return getattr(sys, "last_value", None) or (SystemExit(_status[-1]) if _status and _status[-1] else None)
 
 
 def _warn_if_nothing() -> None:
@@ -122,8 +121,7 @@ def _warn_if_nothing() -> None:
     processes = sys.modules.get("multiprocessing.process")
     is_worker = processes is not None and processes.parent_process() is not None
     is_later_rank = find_place(os.environ).rank or os.environ.get("LOCAL_RANK", "0") != "0"
-    has_failed = hasattr(sys, "last_value") or (_status and _status[-1])
-    if not (is_worker or is_later_rank or has_failed):
+    if not (is_worker or is_later_rank or _failure()):
         logger.warning(_NOTHING, _what_was_seen())
 
 

@@ -38,10 +38,9 @@ def belongs(own: Start, seen: AttemptSeen) -> bool:
     begun = seen.begun
     if begun is not None and own.launch.restarts > begun.launch.restarts:
         return False  # the job was requeued
+    # A process with a role goes with the last ranks. A rank that has forked a worker may have no journal yet.
     if seen.state == "running" or own.is_worker or (seen.has_ranks and not own.is_rank):
-        return (
-            True  # a process with a role goes with the last ranks; a rank that has no journal yet may have the worker
-        )
+        return True
     if begun is None or seen.had_own:
         return False
     if not seen.has_ranks:

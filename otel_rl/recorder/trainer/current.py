@@ -12,7 +12,6 @@ import sys
 from _thread import RLock
 from typing import TYPE_CHECKING
 
-from otel_rl.recorder.directory.attempts import began
 from otel_rl.recorder.errors import SettingsError
 from otel_rl.recorder.journal.ending import ending_by_status
 
@@ -130,6 +129,8 @@ def recorder_of(run: Run) -> Recorder:
 
 def was_first(run: Run) -> bool:
     """Return whether this process was the first one of the run's attempt."""
+    from otel_rl.recorder.directory.attempts import began  # only the start of a run needs it
+
     return began(run._session.directory, run.attempt)
 
 

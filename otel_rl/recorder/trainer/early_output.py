@@ -32,6 +32,11 @@ class EarlyOutput:
         self.records: deque[Printed] = deque(maxlen=_MOST)
         self.close: Callable[[], None] | None = None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no run of this process has begun."""
+        return self in _early and self.pid == os.getpid()
+
     def now(self) -> int:
         """Return the time in Unix nanoseconds."""
         return time.time_ns()
@@ -49,7 +54,7 @@ def begin() -> EarlyOutput:
 
 def places() -> list[tuple[int, str, int, bytes]]:
     """Return the files of standard output and error, as `output_files` does, with their sizes at the start."""
-    sizes = _early[0].sizes if _early and _early[0].pid == os.getpid() else {}
+    sizes = _early[0].sizes if _early and _early[0].is_waiting else {}
     return [
         (number, file, min(size, sizes.get((number, file), size)), path) for number, file, size, path in output_files()
     ]

@@ -68,8 +68,7 @@ class PrintedLines:
             return
         for line in before:
             if output.logging if line.stream == "logging" else output.tee:
-                # Patterns of the settings were not known when it was printed.
-                self._recorder.write(replace(line, text=redacted(line.text)))
+                self._recorder.write(_redacted(line))
         files = {number for number, *_ in output_files()}
         for name, number in _STREAMS.items():
             if output.tee and number not in files:
@@ -192,6 +191,12 @@ class PrintedLines:
         span = trace.get_current_span()
         ids = (span._trace_id, span._span_id) if isinstance(span, JournaledSpan) else (b"", 0)
         self._recorder.write(Printed(self._recorder.clock.now(), **fields, trace_id=ids[0], span_id=ids[1]))
+
+
+def _redacted(line: Printed) -> Printed:
+    """Return a line without secrets of patterns that were not known when it was printed."""
+    more = {name: redacted(value) if isinstance(value, str) else value for name, value in line.attributes.items()}
+    return replace(line, text=redacted(line.text), logger=redacted(line.logger), attributes=more)
 
 
 def _kept(text: str) -> str:

@@ -157,7 +157,7 @@ def _begin(given: dict[str, object], *, alone: bool) -> Run:
     if session.settings.rank == 0 and not chosen.quiet and not isinstance(session, Unrecorded):
         local = session.directory.local
         more = "" if local.is_relative_to(run.dir) else f"; its journals are in {local} on {socket.gethostname()}"
-        more += f"; in the browser: otel-rl ui {shlex.quote(chosen.dir)}"
+        more += f"; in the browser: otel-rl ui {shlex.quote(session.settings.dir)}"
         more += f"; metrics at {run.prometheus}" if run.prometheus else ""
         print_line(one_line(f"otel-rl: recording into {run.dir}{more}"))
     return run

@@ -96,13 +96,29 @@ def test_ranks(tmp_path: Path) -> None:
 
 
 def test_a_run_that_begins(tmp_path: Path) -> None:
-    """Lines that were printed before `init` are the first ones of the run."""
-    text = "import otel_rl\nprint('before')\nrun = otel_rl.init()\nprint('after')\nraise ValueError('late')\n"
+    """Lines that were printed before `init` are its first ones; a failure behind its end begins no other run."""
+    text = "import otel_rl\nprint('before')\nrun = otel_rl.init()\nprint('after')\nrun.finish(60)\nraise ValueError\n"
     launched(tmp_path, sys.executable, "-u", _script(tmp_path, text))
-    ((_, lines),) = recorded(tmp_path)
 
-    assert [text for _, text in lines][:2] == ["before", "after"]
-    assert lines[-1] == (0, "ValueError: late")
+    assert recorded(tmp_path) == [("finished", [(0, "before"), (0, "after")])]
+
+
+def test_init_that_fails(tmp_path: Path) -> None:
+    """A script whose `init` has a wrong setting is a failed run, with the settings of the environment."""
+    launched(tmp_path, sys.executable, _script(tmp_path, "import otel_rl\notel_rl.init(exporters=['nope'])\n"))
+    ((outcome, lines),) = recorded(tmp_path)
+
+    assert outcome == "failed"
+    assert "unknown exporter 'nope'" in lines[-1][1]
+
+
+def test_a_wrong_setting(tmp_path: Path) -> None:
+    """Where no run can begin, one line says so, and the traceback of the trainer is the only one."""
+    errors = launched(tmp_path, sys.executable, _script(tmp_path, _FAILS), OTEL_RL_ROWS_EVERY="x")
+
+    assert recorded(tmp_path) == []
+    assert errors.count("Traceback") == 1
+    assert "is not recorded: invalid OTEL_RL_ROWS_EVERY" in errors
 
 
 def test_output_that_is_not_wanted(tmp_path: Path) -> None:
@@ -110,3 +126,15 @@ def test_output_that_is_not_wanted(tmp_path: Path) -> None:
     launched(tmp_path, sys.executable, _script(tmp_path, _FAILS), OTEL_RL_OUTPUT="0")
 
     assert [lines for _, lines in recorded(tmp_path)] == [[]]
+
+
+def test_secrets_of_the_settings(tmp_path: Path) -> None:
+    """Patterns that were not known when a line was printed, or an exception logged, are removed from both."""
+    text = "import logging\nprint('key ACME-123456')\ntry: raise ValueError('ACME-123456')\n"
+    text += f"except ValueError: logging.getLogger('my').exception('ACME-123456')\n{_FAILS}"
+    launched(tmp_path, sys.executable, _script(tmp_path, text), OTEL_RL_REDACT_PATTERNS=r"ACME-\d{6}")
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "train.py"]
+    ((_, lines),) = recorded(tmp_path)
+
+    assert [text for _, text in lines if text.startswith("key")] == ["key [redacted]"]
+    assert [path for path in files if b"ACME-123456" in path.read_bytes()] == []

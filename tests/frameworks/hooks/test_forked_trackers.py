@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -49,6 +50,19 @@ def in_process(work: Callable[[], object]) -> None:
     child.start()
     child.join()
     assert child.exitcode == 0
+
+
+@contextlib.contextmanager
+def forked_before(work: Callable[[], object]) -> Iterator[None]:
+    """Fork a child before the block, which calls a function behind it."""
+    reads, writes = os.pipe()
+    if (child := os.fork()) == 0:
+        os.read(reads, 1)
+        work()
+        os._exit(0)
+    yield
+    os.write(writes, b".")
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def in_fork(work: Callable[[], object]) -> None:
@@ -122,32 +136,22 @@ def test_children_alone(place: Path) -> None:
 
 def test_a_child_whose_parent_logs_first(place: Path) -> None:
     """It joins the run that its parent has begun since the fork."""
-    user, (reads, writes) = User(), os.pipe()
+    user = User()
     source = _TRACKER.run("a", user, name="mine")
-    if (child := os.fork()) == 0:
-        os.read(reads, 1)
-        log(source, 2.0, 1)()
-        os._exit(0)
-    log(source, 1.0, 0)()
-    os.write(writes, b".")
+    with forked_before(log(source, 2.0, 1)):
+        log(source, 1.0, 0)()
 
-    assert os.waitpid(child, 0)[1] == 0
     assert values(place) == {"mine": [("rank0", "x", 0, 1.0), ("worker", "x", 1, 2.0)]}
 
 
 def test_a_parent_that_calls_init_later(place: Path) -> None:
     """Its run records the tracker; children join it from its first value on."""
-    user, (reads, writes) = User(), os.pipe()
+    user = User()
     source = _TRACKER.run("a", user, name="mine")
-    if (child := os.fork()) == 0:
-        os.read(reads, 1)
-        log(source, 2.0, 1)()
-        os._exit(0)
-    otel_rl.init(project="other", name="theirs")
-    log(source, 1.0, 0)()
-    os.write(writes, b".")
+    with forked_before(log(source, 2.0, 1)):
+        otel_rl.init(project="other", name="theirs")
+        log(source, 1.0, 0)()
 
-    assert os.waitpid(child, 0)[1] == 0
     assert values(place) == {"theirs": [("rank0", "x", 0, 1.0), ("worker", "x", 1, 2.0)]}
 
 
